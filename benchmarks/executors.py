@@ -181,7 +181,7 @@ def chunks(count: int) -> None:
                 runs_at_once=1,
                 executor=Trivial(),
                 out=Path(place) / "sweep" if folder else None,
-                progress=lambda now: seen.append(time.perf_counter()),  # noqa: B023
+                progress=lambda now: seen.append(time.perf_counter()),
             )
             whole = time.perf_counter() - began
             drive = seen[-1] - seen[0]

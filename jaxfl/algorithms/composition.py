@@ -207,8 +207,10 @@ def _table(name: str, params: Iterable[Param]) -> dict[str, Param]:
         known = table.setdefault(param.name, param)
         require(
             (known.integer, known.schedule) == (param.integer, param.schedule),
-            f"{param.name} of {name} is declared twice, and not both times as a whole number, or not "
-            "both times as a schedule",
+            lambda: (
+                f"{param.name} of {name} is declared twice, and not both times as a whole number, or not "
+                "both times as a schedule"
+            ),
             "give one of the two another name",
         )
         table[param.name] = param

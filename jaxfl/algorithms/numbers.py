@@ -98,7 +98,7 @@ def achieved(compressor: Compressor, asked: bool) -> Source:
 def applies(fits: Any, name: str, why: str, **parts: Any) -> None:
     """Raise unless a part fits the algorithm; ``why`` says what is in the way, and the way out."""
     names = {role: getattr(part, "name", part) for role, part in parts.items()}
-    require(fits, f"does not apply to {name}, {why}", **names)
+    require(fits, lambda: f"does not apply to {name}, {why}", **names)
 
 
 def only(name: str, parts: Mapping[str, Any], *allowed: str) -> dict[str, Any]:
@@ -141,7 +141,7 @@ def _right_in_the_mean(chosen: Compressor | None, receiver: Channel | Rule) -> N
     """Raise for a biased compressor, unless later messages make up for the bias."""
     require(
         chosen is None or chosen.unbiased or receiver.corrects,
-        f"is biased, and {receiver.name!r} messages do not correct that",
+        lambda: f"is biased, and {receiver.name!r} messages do not correct that",
         "take an unbiased one, such as random_k, or an algorithm for biased ones: ef21, ef_sgd, porter_dp",
         **{"compressor": getattr(chosen, "name", "")},
     )
@@ -244,7 +244,9 @@ class Draft:
         for name, value in compressor.resolve(self.values, facts.d).items():
             require(
                 name == "omega" or self.values.get(name, value) == value,
-                f"is given, and the compressor {compressor.name!r} resolves it to {value!r}",
+                lambda: (
+                    f"is given, and the compressor {compressor.name!r} resolves it to {value!r}"
+                ),
                 "let its resolve fill in what is missing, and raise for what does not fit",
                 **{name: self.values.get(name)},
             )

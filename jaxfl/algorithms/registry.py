@@ -106,7 +106,7 @@ def _register(kind: str, constructor: F) -> F:
     ]
     require(
         kind != "algorithm" or not needed,
-        f"{name} needs {' and '.join(needed)}, and an algorithm is made by its name alone",
+        lambda: f"{name} needs {' and '.join(needed)}, and an algorithm is made by its name alone",
         "give defaults",
     )
     TABLES[kind][name] = loader(constructor) if kind == "data" else constructor

@@ -91,7 +91,7 @@ def planned(algorithm: Algorithm, given: Mapping[str, Any], facts: ProblemFacts)
     require(fixed.get("lr", 1) != 0, "leaves the model where it is", "take a step", lr=0)
     require(
         not facts.groups or isinstance(algorithm.body, Body),
-        f"{algorithm.name} has no server that weighs its clients",
+        lambda: f"{algorithm.name} has no server that weighs its clients",
         "make the problem with weights='equal'",
     )
     plan = algorithm.plan(given, facts)._replace(given=given)
@@ -101,7 +101,7 @@ def planned(algorithm: Algorithm, given: Mapping[str, Any], facts: ProblemFacts)
     G = plan.values.get("clip", 1.0)
     small = plan.asked is not None and isinstance(G, int | float) and G < LEAST_CLIP
     why = "is below what the norm of a gradient in 32 bits can be compared with"
-    require(not small, why, f"give at least {LEAST_CLIP:g}", clip=G)
+    require(not small, why, lambda: f"give at least {LEAST_CLIP:g}", clip=G)
     for name, value in varying.items():
         numbers = _over(name, value, int(plan.values["rounds"]))
         for extreme in (float(numbers.min()), float(numbers.max())):
@@ -289,5 +289,5 @@ def noise_asked(given: Mapping[str, Any]) -> Asked | None:
     """Return the one way of setting the noise that is given; raise if there are several."""
     found = {name: given[name] for name in ASKED if name in given}
     many = "both" if len(found) == 2 else "all"
-    require(len(found) < 2, f"{many} set the noise", "give one of them", **found)
+    require(len(found) < 2, lambda: f"{many} set the noise", "give one of them", **found)
     return next((ASKED[name](float(value)) for name, value in found.items()), None)

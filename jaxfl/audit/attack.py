@@ -155,7 +155,7 @@ def audit(
     algorithm = one_algorithm(algorithm, numbers)
     require(
         takes(algorithm, "sigma") or event is not None or not _silent(algorithm),
-        f"{algorithm.name} adds no noise, so that no eps holds for it",
+        lambda: f"{algorithm.name} adds no noise, so that no eps holds for it",
         "audit a private algorithm",
     )
     if delta is not None and takes(algorithm, "delta"):

@@ -188,7 +188,7 @@ def _audit_cp(
     """A lower bound on eps from counts of an attack's right and wrong answers."""
     check_delta(delta)
     possible = 0 <= tp <= npos and 0 <= fp <= nneg and npos > 0 and nneg > 0
-    require(possible, f"{tp} of {npos} and {fp} of {nneg} are not counts of successes")
+    require(possible, lambda: f"{tp} of {npos} and {fp} of {nneg} are not counts of successes")
     return {
         "eps": limits.clopper_pearson_eps(tp, npos, fp, nneg, delta, alpha),
         "eps_through_gdp": limits.gdp_audit_eps(tp, npos, fp, nneg, delta, alpha),
@@ -204,7 +204,7 @@ def _audit_one_run(
     """A lower bound on eps from the number of right guesses about canaries in one run."""
     require(
         0 <= correct <= guesses <= canaries,
-        f"{correct} correct of {guesses} guesses about {canaries} canaries is impossible",
+        lambda: f"{correct} correct of {guesses} guesses about {canaries} canaries is impossible",
     )
     return {
         "eps": limits.one_run_eps(canaries, guesses, correct, delta, alpha),

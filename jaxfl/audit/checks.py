@@ -190,9 +190,11 @@ def one_run_audit(
     checked({"delta": delta, "confidence": confidence, "canary": canary})
     most = min(m, dim)  # a canary needs a record and a coordinate
     k = most if canaries is None else canaries
-    require(1 <= k <= most, f"must be at least 1 and at most {most}, one per record", canaries=k)
+    require(
+        1 <= k <= most, lambda: f"must be at least 1 and at most {most}, one per record", canaries=k
+    )
     r = max(1, k // 4) if guesses is None else guesses
-    require(1 <= r <= k, f"must be at least 1 and at most the {k} canaries", guesses=r)
+    require(1 <= r <= k, lambda: f"must be at least 1 and at most the {k} canaries", guesses=r)
     algorithm = one_algorithm(algorithm, numbers)
     if takes(algorithm, "delta"):
         numbers["delta"] = delta

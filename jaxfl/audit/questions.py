@@ -465,7 +465,7 @@ def _known(name: str, given: Iterable[str], known: Iterable[str], others: Iterab
 
 
 def _needed(name: str, missing: Collection[str]) -> None:
-    require(not missing, f"{name} needs {', '.join(missing)}", "give what is missing")
+    require(not missing, lambda: f"{name} needs {', '.join(missing)}", "give what is missing")
 
 
 def _call(name: str, function: Callable[..., Any], numbers: Mapping[str, Any]) -> Any:

@@ -50,8 +50,8 @@ def choose_algorithm(setup: Setup) -> Algorithm:
     networks = [each for each, make in ALGORITHMS.items() if "graph" in (names_of(make) or ())]
     require(
         setup.graph is None or name in networks,
-        f"does not apply to {name}, which has a server",
-        f"take one of {', '.join(networks)}",
+        lambda: f"does not apply to {name}, which has a server",
+        lambda: f"take one of {', '.join(networks)}",
         graph=setup.graph,
     )
     parts = {role: part(role, getattr(setup, role)) for role in BY_NAME}
@@ -108,7 +108,10 @@ def _natural(setup: Setup, whose: str, *more: str) -> None:
     for name in ("partition", "alpha", "partition_option", "test_share", "test_data", *more):
         given, why = getattr(setup, name), "where clients and test records are given"
         require(
-            not given, f"does not apply to {whose}, {why}", "leave it out", **{flag(name): given}
+            not given,
+            lambda: f"does not apply to {whose}, {why}",
+            "leave it out",
+            **{flag(name): given},
         )
 
 
@@ -124,7 +127,7 @@ def _applies(
     takers = [each for each, make in table.items() if name in inspect.signature(make).parameters]
     other = f"does not apply to the {role} {chosen or 'that is taken by default'}"
     way = " or ".join(f"{flag(role)} {each}" for each in takers)
-    require(chosen in takers, other, f"give it with {way}", **{flag(name): value})
+    require(chosen in takers, other, lambda: f"give it with {way}", **{flag(name): value})
 
 
 def _takes_vectors(setup: Setup) -> bool:
@@ -185,8 +188,10 @@ def algorithm_of(setup: Setup) -> Algorithm:
     for name, value in setup.numbers.items():
         require(
             name in names,
-            f"does not apply to {made.name} with these parts, whose hyper-parameters are "
-            f"{', '.join(map(flag, names))}",
+            lambda: (
+                f"does not apply to {made.name} with these parts, whose hyper-parameters are "
+                f"{', '.join(map(flag, names))}"
+            ),
             **{flag(name): value},
         )
     return made

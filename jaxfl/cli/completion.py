@@ -30,7 +30,7 @@ def script(shell: str, parsers: Mapping[str, tuple[str, Callable[[], Parser]]]) 
     """The script for a shell: each command has a summary and a parser."""
     import shtab
 
-    require(shell in SHELLS, f"SHELL {shell} must be one of {', '.join(SHELLS)}")
+    require(shell in SHELLS, lambda: f"SHELL {shell} must be one of {', '.join(SHELLS)}")
     whole = argparse.ArgumentParser(prog="jaxfl", add_help=False)
     whole.add_argument("-h", "--help", action="store_true", help=HELP)
     whole.add_argument("--version", action="store_true", help="print the version")

@@ -79,7 +79,7 @@ def _actions(table: Mapping[str, Any], parser: Parser, file: Path) -> dict[str, 
         name = key.replace("_", "-")
         if name not in names:
             raise InputError(f"{file}: {closest('option', name, names)}")
-        require(names[name] not in out.values(), f"{file} has the option {name} twice")
+        require(names[name] not in out.values(), lambda: f"{file} has the option {name} twice")
         out[key] = names[name]
     return out
 

@@ -82,7 +82,7 @@ class Folder:
     def read(cls, path: Path) -> Folder:
         """The folder of an earlier run."""
         way = f"continue with {command('sweep', '--resume', path)}"
-        require(not of_sweep(path), f"{path} holds a sweep, and no run", way)
+        require(not of_sweep(path), lambda: f"{path} holds a sweep, and no run", way)
         file = path / CONFIG
         with reading(file, "run of this version of jaxfl", "name the folder of a `jaxfl run`"):
             about = json.loads(file.read_text("utf-8"))
@@ -103,10 +103,10 @@ class Folder:
     def check_free(self, force: bool) -> None:
         """Raise if this run would replace another result; with ``force`` only if a sweep is in the way."""
         is_file = self.path.exists() and not self.path.is_dir()
-        require(not is_file, f"{self.path} is a file", "name a folder with --out")
+        require(not is_file, lambda: f"{self.path} is a file", "name a folder with --out")
         require(
             not of_sweep(self.path),
-            f"{self.path} holds a sweep, which no run replaces",
+            lambda: f"{self.path} holds a sweep, which no run replaces",
             "name another folder with --out",
         )
         self.recover()
@@ -123,8 +123,10 @@ class Folder:
             )
         require(
             old.reached is not None,
-            f"{self.path} holds an unfinished run of this configuration",
-            f"continue with {command('run', '--resume', self.path)}, or start over with --force",
+            lambda: f"{self.path} holds an unfinished run of this configuration",
+            lambda: (
+                f"continue with {command('run', '--resume', self.path)}, or start over with --force"
+            ),
         )
 
     def begin(self) -> None:
@@ -186,12 +188,17 @@ class Folder:
         """The folder of an earlier run, with the options changed that may change."""
         path = Path(session.resume or "")
         here = session.out is None or Path(session.out).resolve() == path.resolve()
-        require(here, f"is not {path}, where --resume continues", "leave it out", out=session.out)
+        require(
+            here,
+            lambda: f"is not {path}, where --resume continues",
+            "leave it out",
+            out=session.out,
+        )
         beside = f"--force does not go with --resume {path}"
         require(not session.force, beside, "leave it out, since nothing is replaced")
         require(
             given.get("rounds", 0) is not None,
-            f"--rounds auto does not go with --resume {path}, whose rounds are fixed",
+            lambda: f"--rounds auto does not go with --resume {path}, whose rounds are fixed",
             "give a number, or leave it out",
         )
         cls(path, Setup()).recover()
@@ -206,8 +213,10 @@ class Folder:
         for option, here, there in new.differences(old):
             require(
                 option in later,
-                f"{option} {_shown(here)} does not go with {path}, begun with {option} "
-                f"{_shown(there)}",
+                lambda: (
+                    f"{option} {_shown(here)} does not go with {path}, begun with {option} "
+                    f"{_shown(there)}"
+                ),
                 "leave it out, or start a new run",
             )
         if not folder.checkpoint.exists():  # killed before its first checkpoint, it begins again

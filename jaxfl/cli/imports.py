@@ -91,9 +91,11 @@ def _again(folder: Path) -> None:
         return
     for file, digest in pairs:
         way = "restore it, or start over in another folder"
-        require(file.is_file(), f"{folder} was begun with {file}, which does not exist", way)
+        require(
+            file.is_file(), lambda: f"{folder} was begun with {file}, which does not exist", way
+        )
         changed = hashlib.sha256(file.read_bytes()).hexdigest() != digest
-        require(not changed, f"{file} has changed since {folder} was begun with it", way)
+        require(not changed, lambda: f"{file} has changed since {folder} was begun with it", way)
         _run(file)
 
 
@@ -130,7 +132,9 @@ def _check(file: Path) -> None:
         for name, make in TABLES[kind].items():
             if file_of(make) == file.name:
                 found, way = make(), f"make it return {made.__name__}(...)"
-                require(isinstance(found, made), f"The {kind} {name} is {kind_of(found)}", way)
+                require(
+                    isinstance(found, made), lambda: f"The {kind} {name} is {kind_of(found)}", way
+                )
 
 
 def _line(file: Path, error: BaseException) -> int:

@@ -150,7 +150,11 @@ def run_plot(words: Sequence[str]) -> None:
         home = folder if folder.is_dir() else folder.parent
         place = Path(given["out"]) if "out" in given else home / PICTURES
         linked = "out" not in given and place.is_symlink()
-        require(not linked, f"{place} is a link to another folder", "name that folder with --out")
+        require(
+            not linked,
+            lambda: f"{place} is a link to another folder",
+            "name that folder with --out",
+        )
         files = draw(
             _selected(ds, given) if is_sweep(ds) else ds,
             place,
@@ -252,13 +256,15 @@ def _links(given: dict[str, Any]) -> Links | None:
 
 def _load(path: Path, given: dict[str, Any]) -> xarray.Dataset:
     """The result in a folder or a file."""
-    require(path.exists(), f"There is no folder {path}")
+    require(path.exists(), lambda: f"There is no folder {path}")
     folder, file = (path, path / RESULT) if path.is_dir() else (path.parent, path)
     way = command("sweep" if of_sweep(folder) else "run", "--resume", folder)
     if not file.exists():
         begun = of_sweep(folder) or (folder / CONFIG).exists() or aside(file).exists()
         require(
-            not begun, f"{folder} is unfinished, or has lost its {RESULT}", f"continue with {way}"
+            not begun,
+            lambda: f"{folder} is unfinished, or has lost its {RESULT}",
+            lambda: f"continue with {way}",
         )
         raise InputError(f"{folder} holds no {RESULT}, so it is no result of jaxfl")
     try:

@@ -334,7 +334,9 @@ def check_options(stored: Iterable[tuple[str, Any]], file: Path) -> None:
     for name, value in stored:
         require(
             name in fields,
-            f"{file} has the option {flag(name)}, which this version of jaxfl does not know",
+            lambda: (
+                f"{file} has the option {flag(name)}, which this version of jaxfl does not know"
+            ),
             "resume it with the version that wrote it",
         )
         option = table.get(name, Option("", "NAME", ""))

@@ -86,7 +86,7 @@ class Parser(argparse.ArgumentParser):
     def finish(self, rest: Sequence[str], takes: str, otherwise: str) -> None:
         """Raise for the first word that no option takes."""
         for word in rest:
-            require(word.startswith("-"), f"{word!r} is one word too many", takes)
+            require(word.startswith("-"), lambda: f"{word!r} is one word too many", takes)
             name = word.split("=")[0]
             known = [flag.lstrip("-") for action in self._actions for flag in action.option_strings]
             close = near(name.lstrip("-").replace("_", "-"), known)

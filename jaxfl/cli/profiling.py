@@ -31,7 +31,8 @@ def run_profile(words: Sequence[str]) -> None:
     for word in words:
         writes = word.split("=")[0] in REFUSED
         require(
-            not writes, f"{word} is an option of `jaxfl run`, and `jaxfl profile` writes no file"
+            not writes,
+            lambda: f"{word} is an option of `jaxfl run`, and `jaxfl profile` writes no file",
         )
     import jax
 

@@ -195,7 +195,9 @@ def _answer(
 ) -> None:
     """Print the answer: one line per value, or one JSON object."""
     name = words[0]
-    require(not name.startswith("-"), f"jaxfl {command} begins with a {first}, not with {name}")
+    require(
+        not name.startswith("-"), lambda: f"jaxfl {command} begins with a {first}, not with {name}"
+    )
     options = _pairs(words[1:])
     for option in set(options) & set(NO_OPTIONS if command == "audit" else ()):
         unknown = f"jaxfl {command} takes no --{option} {options[option]}"
@@ -279,7 +281,7 @@ def _pairs(words: Sequence[str]) -> dict[str, Any]:
     while left:
         word = left.pop(0)
         is_option = word.startswith("--") and len(word) > 2
-        require(is_option, f"{word!r} is not an option", "write --name value")
+        require(is_option, lambda: f"{word!r} is not an option", "write --name value")
         flag, given, value = word[2:].partition("=")
         if not given:
             value = left.pop(0) if left and not left[0].startswith("--") else "true"
@@ -287,13 +289,15 @@ def _pairs(words: Sequence[str]) -> dict[str, Any]:
         unread = "give what the proof needs of them, such as --samples, the records of a client"
         require(
             name not in ("data", "model"),
-            f"--{flag} does not apply, since no data are read",
+            lambda: f"--{flag} does not apply, since no data are read",
             unread,
         )
-        require(name not in out, f"Option --{flag} is given twice, the second time as {value}")
+        require(
+            name not in out, lambda: f"Option --{flag} is given twice, the second time as {value}"
+        )
         out[name] = _value(value)
         is_number = not isinstance(out[name], str)
-        require(is_number or name in TEXTS, f"--{flag} {value} must be a number")
+        require(is_number or name in TEXTS, lambda: f"--{flag} {value} must be a number")
     return out
 
 

@@ -251,7 +251,7 @@ def checked(spans: Spans) -> Spans:
     """The sweep; raise for one of too many runs."""
     require(
         spans.runs <= RUNS,
-        f"This sweep has {spans.runs:,} runs, more than the {RUNS:,} that one can have",
+        lambda: f"This sweep has {spans.runs:,} runs, more than the {RUNS:,} that one can have",
         "give fewer values, or divide it into several",
     )
     return spans

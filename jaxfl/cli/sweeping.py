@@ -283,13 +283,15 @@ def _config(folder: Path, spans: Spans, session: Session) -> Iterator[None]:
         return
     require(
         not of_sweep(folder),
-        f"{folder} holds a sweep already",
-        f"finish it with {command('sweep', '--resume', folder)}, show it with `jaxfl show`, "
-        "or name another folder with --out",
+        lambda: f"{folder} holds a sweep already",
+        lambda: (
+            f"finish it with {command('sweep', '--resume', folder)}, show it with `jaxfl show`, "
+            "or name another folder with --out"
+        ),
     )
     other = "name another folder with --out"
     for name in (RESULT, CONFIG):
-        require(not (folder / name).exists(), f"{folder} holds a {name} already", other)
+        require(not (folder / name).exists(), lambda: f"{folder} holds a {name} already", other)
     fresh = [place for place in (folder, *folder.parents) if not place.exists()]
     writable(folder / CONFIG, "config.json")
     try:
@@ -313,7 +315,7 @@ def _read(folder: Path) -> Spans:
         about = json.loads(file.read_text("utf-8"))
         of_run = isinstance(about, dict) and "sweep" not in about and "setup" in about
         way = f"continue with {command('run', '--resume', folder)}"
-        require(not of_run, f"{folder} holds a run, and no sweep", way)
+        require(not of_run, lambda: f"{folder} holds a run, and no sweep", way)
         conforms(CONFIG, about, {"sweep": FIELDS})
         spans = Spans(**about["sweep"])
         several = ((name, value) for name, values in spans.static.items() for value in values)

@@ -136,7 +136,7 @@ def _check_numbers(folder: Folder) -> None:
         there = begun.get(name, written)
         require(
             there == written,
-            f"{folder.config} has {name} {value}, and the run began with {there}",
+            lambda: f"{folder.config} has {name} {value}, and the run began with {there}",
             "correct it, or start a new run",
         )
 

@@ -69,8 +69,10 @@ def one_problem(value: Any) -> Problem:
         home = getattr(leaf, "sharding", None)
         require(
             not isinstance(home, NamedSharding) or AxisType.Explicit not in home.mesh.axis_types,
-            f"The arrays of {problem.name!r} lie on a mesh with explicit axes, where no round can be "
-            "compiled",
+            lambda: (
+                f"The arrays of {problem.name!r} lie on a mesh with explicit axes, where no round can be "
+                "compiled"
+            ),
             "make it with axis_types=(jax.sharding.AxisType.Auto,), one for each axis",
         )
     return problem
@@ -80,7 +82,11 @@ def one_key(key: Any, taker: str, several: str) -> Key:
     """Return ``key``; raise unless it is one typed key."""
     typed = isinstance(key, jax.Array) and jnp.issubdtype(key.dtype, jax.dtypes.prng_key)
     require(typed, "must be a typed key", "make it with jax.random.key(seed)", key=key)
-    require(key.shape == (), f"key has shape {key.shape}", f"{taker} takes one key, {several}")
+    require(
+        key.shape == (),
+        lambda: f"key has shape {key.shape}",
+        lambda: f"{taker} takes one key, {several}",
+    )
     return key  # type: ignore[no-any-return]
 
 
@@ -110,7 +116,7 @@ def bind(kind: str, name: str, entry: Callable[..., T], *args: Any, **options: A
     for option in options:
         hint = f"did you mean {near(option, names)!r}? " if near(option, names) else ""
         known_option = forwards or option in names
-        require(known_option, f"{kind} {name!r} has no option {option!r}", hint + offer)
+        require(known_option, lambda: f"{kind} {name!r} has no option {option!r}", hint + offer)
     return entry(*args, **options)
 
 
@@ -120,7 +126,7 @@ def named_part(kind: str, name: Any, table: Mapping[str, Callable[..., T]], **op
     later = options and {param.name for param in make().params} & {*options}
     for option in later or ():
         way = "give it where the part is used, as to simulate"
-        require(False, f"is a hyper-parameter of {name}", way, **{option: options[option]})
+        require(False, lambda: f"is a hyper-parameter of {name}", way, **{option: options[option]})
     return bind(kind.capitalize(), name, make, **options)  # type: ignore[no-any-return]
 
 
@@ -165,22 +171,26 @@ def numeric(where: str, leaf: Any) -> Array:
         array = np.asarray(None)
     require(
         not np.ma.is_masked(leaf),
-        f"{where} hides some of its values behind a mask",
+        lambda: f"{where} hides some of its values behind a mask",
         "fill them in, or leave those rows out",
     )
     kind = array.dtype
     text = "; number names of classes from 0 on, as in numpy.searchsorted(sorted_names, labels)"
     require(
         kind.kind in "biuf" or jnp.issubdtype(kind, jnp.floating),
-        f"{where} is no rectangular array of numbers, but has dtype {kind}",
-        f"pass NumPy arrays of booleans, integers or floats{text if kind.kind in 'UST' else ''}",
+        lambda: f"{where} is no rectangular array of numbers, but has dtype {kind}",
+        lambda: (
+            f"pass NumPy arrays of booleans, integers or floats{text if kind.kind in 'UST' else ''}"
+        ),
     )
-    require(array.ndim, f"{where} is a single number", "pass arrays, not nested lists")
+    require(array.ndim, lambda: f"{where} is a single number", "pass arrays, not nested lists")
     if kind.kind not in "iu":
         return array
     limits = np.iinfo(np.int32)
     fits = not array.size or (array.min() >= limits.min and array.max() <= limits.max)
-    require(fits, f"{where} has integers beyond 32 bits", "renumber them from 0, or use floats")
+    require(
+        fits, lambda: f"{where} has integers beyond 32 bits", "renumber them from 0, or use floats"
+    )
     return array.astype(np.int32) if kind.itemsize == 8 else array
 
 
@@ -212,8 +222,10 @@ def stacked(where: str, leaves: Sequence[Any]) -> tuple[int, int]:
     alike = bool(shapes) and all(len(s) >= 2 and s[:2] == shapes[0][:2] for s in shapes)
     require(
         alike and 0 not in shapes[0][:2],
-        f"{where} must be arrays (clients, samples, ...) with common leading axes, none of them 0",
-        f"their shapes are {shapes}",
+        lambda: (
+            f"{where} must be arrays (clients, samples, ...) with common leading axes, none of them 0"
+        ),
+        lambda: f"their shapes are {shapes}",
     )
     n, m = shapes[0][:2]
     return n, m
@@ -229,10 +241,10 @@ def counts(count: Any, n: int, m: int) -> npt.NDArray[np.int32]:
     except ValueError:  # lists of different lengths
         owned = np.asarray(None)
     integers = owned.shape == (n,) and owned.dtype.kind in "iu"
-    require(integers, f"must hold one integer for each of the {n} clients", count=count)
+    require(integers, lambda: f"must hold one integer for each of the {n} clients", count=count)
     require(
         owned.min() >= 1 and owned.max() <= m,
-        f"must lie in 1..{m}, the number of rows",
+        lambda: f"must lie in 1..{m}, the number of rows",
         "leave out clients without data",
         count=count,
     )
@@ -252,8 +264,10 @@ def labels_below(where: str, labels: Array, classes: int, otherwise: str = "") -
         way = f"take labels - 1 for 1 to {classes}"
     require(
         not wrong.size,
-        f"{where} hold {listed([f'{y:g}' for y in wrong], 3)}, and must be whole numbers in "
-        f"0..{classes - 1}",
+        lambda: (
+            f"{where} hold {listed([f'{y:g}' for y in wrong], 3)}, and must be whole numbers in "
+            f"0..{classes - 1}"
+        ),
         way + otherwise,
         suggested={"classes": 0},
     )

@@ -105,16 +105,20 @@ def suggestion(name: str, value: Any) -> str:
 
 def require(
     holds: Any,
-    problem: str,
-    remedy: str = "",
+    problem: str | Callable[[], str],
+    remedy: str | Callable[[], str] = "",
     /,
     *,
     suggested: Any = None,  # arguments by name
     **values: Any,
 ) -> None:
-    """Raise an :class:`InputError` with these fields unless the condition holds."""
+    """Raise an :class:`InputError` with these fields unless the condition holds.
+
+    A text that takes work to format is a function, which is called only then.
+    """
     if not holds:
-        raise InputError(problem, remedy, suggested=suggested, **values)
+        words = (text() if callable(text) else text for text in (problem, remedy))
+        raise InputError(*words, suggested=suggested, **values)
 
 
 @contextlib.contextmanager

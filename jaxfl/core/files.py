@@ -65,7 +65,7 @@ def check_format(path: Path, what: str, found: Any, read: int) -> None:
     """Raise if another version of this package wrote the file."""
     require(
         found == read,
-        f"{path} has {what} format {found}, and this version reads {read}",
+        lambda: f"{path} has {what} format {found}, and this version reads {read}",
         "read it with the version that wrote it",
     )
 
@@ -115,9 +115,9 @@ def check_digest(path: Path, content: bytes, mark: bytes, remedy: str, **how: An
     """Raise unless ``content`` is what :func:`sealed` returned; digests do not guard against forgery."""
     at = content.find(mark) + len(mark)
     none = f"{path} has no digest of its contents, as files of earlier versions or other programs"
-    require(mark in content, f"{none}, or is damaged", remedy, **how)
+    require(mark in content, lambda: f"{none}, or is damaged", remedy, **how)
     intact = content[at : at + len(NO_DIGEST)] == _digest(content, at)
-    require(intact, f"{path} is damaged or cut short", remedy, **how)
+    require(intact, lambda: f"{path} is damaged or cut short", remedy, **how)
 
 
 def _digest(content: bytes, at: int) -> bytes:
@@ -129,7 +129,11 @@ def _digest(content: bytes, at: int) -> bytes:
 
 def writable(path: Path, what: str) -> None:
     """Raise unless the file can be written; call this before a long computation."""
-    require(not path.is_dir(), f"Cannot write {path}", f"it is a folder, and a {what} is a file")
+    require(
+        not path.is_dir(),
+        lambda: f"Cannot write {path}",
+        lambda: f"it is a folder, and a {what} is a file",
+    )
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         probe, file = _begun(path)

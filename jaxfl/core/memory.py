@@ -25,7 +25,9 @@ def check_fits(what: str, nbytes: int, remedy: str) -> None:
         there = free(HOST)
         require(
             nbytes <= there,
-            f"{what} would take {nbytes / 2**30:,.1f} GiB, but only {there / 2**30:,.1f} GiB are free",
+            lambda: (
+                f"{what} would take {nbytes / 2**30:,.1f} GiB, but only {there / 2**30:,.1f} GiB are free"
+            ),
             remedy,
         )
 

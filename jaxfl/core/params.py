@@ -84,19 +84,21 @@ def choice(name: str, value: Any, names: Iterable[str]) -> None:
     matches = isinstance(value, str) and value in names
     close = "" if matches else near(value, names)
     hint = f"did you mean {close!r}?" if close else ""
-    require(matches, f"must be one of {', '.join(names)}", hint, **{name: value})
+    require(matches, lambda: f"must be one of {', '.join(names)}", hint, **{name: value})
 
 
 def at_most_one(remedy: str = "give one of them", **values: Any) -> None:
     """Raise if more than one of the values is given."""
     given = {name: value for name, value in values.items() if value is not None}
-    require(len(given) < 2, f"are {'both' if len(given) == 2 else 'all'} given", remedy, **given)
+    require(
+        len(given) < 2, lambda: f"are {'both' if len(given) == 2 else 'all'} given", remedy, **given
+    )
 
 
 def exactly_one(remedy: str = "give exactly one of them", **values: Any) -> None:
     """Raise unless exactly one of the values is given; ``remedy`` is for none."""
     given = {name: value for name, value in values.items() if value is not None}
-    require(given, f"There is no {' and no '.join(values)}", remedy)
+    require(given, lambda: f"There is no {' and no '.join(values)}", remedy)
     require(len(given) == 1, "are alternatives", "give exactly one of them", **given)
 
 

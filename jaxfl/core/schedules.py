@@ -93,8 +93,8 @@ def schedule(spec: Any, label: str | None = None) -> Schedule:
     name, _, rest = str(spec).partition(":")
     require(
         name in RULES,
-        f"There is no schedule {shown(spec)}",
-        f"write one of {', '.join(RULES)}, as in cosine:0.3",
+        lambda: f"There is no schedule {shown(spec)}",
+        lambda: f"write one of {', '.join(RULES)}, as in cosine:0.3",
     )
     rule, least, most = RULES[name]
     ends = name in ("cosine", "linear", "exponential")
@@ -116,7 +116,7 @@ def _pieces(spec: str, numbers: list[float]) -> Schedule:
     lengths = numbers[1::2]
     require(
         not len(numbers) % 2 and not any(length < 1 or length % 1 for length in lengths),
-        f"{spec!r} must read pieces:A,k,B,l,... with whole numbers of rounds k, l, ...",
+        lambda: f"{spec!r} must read pieces:A,k,B,l,... with whole numbers of rounds k, l, ...",
     )
     return pieces(numbers[::2], [int(length) for length in lengths])
 
@@ -126,7 +126,7 @@ def cosine(t: Floats, end: int, a: float, b: float = 0.0) -> Floats:
 
 
 def exponential(t: Floats, end: int, a: float, b: float) -> Floats:
-    require(a * b > 0, f"exponential:{a:g},{b:g} must join two numbers of one sign, not 0")
+    require(a * b > 0, lambda: f"exponential:{a:g},{b:g} must join two numbers of one sign, not 0")
     out: Floats = a * (b / a) ** (t / end)
     return out
 

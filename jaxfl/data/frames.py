@@ -50,7 +50,7 @@ def column_names(frame: Any, who: str = "The table") -> list[Hashable]:
     """The columns of a table; raises where two have one name."""
     names = list(frame.columns)
     twice = [name for name in names if names.count(name) > 1] if len({*names}) < len(names) else []
-    require(not twice, f"{who} has several columns {twice[:1]}", "rename all but one")
+    require(not twice, lambda: f"{who} has several columns {twice[:1]}", "rename all but one")
     return names
 
 
@@ -73,12 +73,14 @@ def tables(
         likely = next((name for name in columns if str(name).lower() in LABELS), columns[-1])
         require(
             label is not None,
-            f"{who[0]} has the columns {listed(columns)}",
-            f"name the one to predict, as in label={str(likely)!r}, or for data without labels the "
-            "features=[...]",
+            lambda: f"{who[0]} has the columns {listed(columns)}",
+            lambda: (
+                f"name the one to predict, as in label={str(likely)!r}, or for data without labels the "
+                "features=[...]"
+            ),
         )
         chosen = [name for name in columns if name not in (label, leave)]
-    require(chosen, f"{who[0]} has no column of features", "add one", features=features)
+    require(chosen, lambda: f"{who[0]} has no column of features", "add one", features=features)
     used = [name for name in (*chosen, label) if name is not None]
     for frame, name in zip(frames, who, strict=True):
         there = column_names(frame, name)
@@ -87,7 +89,7 @@ def tables(
         extra = [c for c in there if c not in used and c != leave] if features is None else []
         require(
             not extra,
-            f"{name} has the columns {listed(extra)}, and {who[0]} has not",
+            lambda: f"{name} has the columns {listed(extra)}, and {who[0]} has not",
             "make them alike, or choose with features=[...]",
         )
     require(label not in chosen, "is the label too", "leave it out", features=label)
@@ -149,7 +151,7 @@ def rows_of(
     elif hasattr(dataset, "as_numpy_iterator"):  # of TensorFlow
         dataset = dataset.as_numpy_iterator()
     many = isinstance(dataset, Iterable) and not isinstance(dataset, str)
-    require(many, f"{who} is {shown(dataset)}, and must be rows, each a dict", "pass those")
+    require(many, lambda: f"{who} is {shown(dataset)}, and must be rows, each a dict", "pass those")
     out: dict[str, list[Array]] = {name: [] for name in columns}
     with attempt(f"{who} cannot be read"):
         for j, row in enumerate(dataset):
@@ -171,7 +173,7 @@ def rows_of(
                         f"row 0 {values[0].shape} and {values[0].dtype}",
                         "make them alike",
                     )
-    require(out[columns[0]], f"{who} has no rows", "check it")
+    require(out[columns[0]], lambda: f"{who} has no rows", "check it")
     stacked = {name: np.stack(values) for name, values in out.items()}
     return {
         name: np.char.decode(values, "utf-8") if values.dtype.kind == "S" else values
@@ -188,7 +190,9 @@ def pixels(columns: Mapping[str, Array], names: Sequence[str], who: str) -> Arra
     for name in names:
         what = _words(columns[name].ravel()) if _text(columns[name]) else ""
         require(
-            not what, f"{who}: {name!r} holds {what}, and features are numbers", "encode it first"
+            not what,
+            lambda: f"{who}: {name!r} holds {what}, and features are numbers",
+            "encode it first",
         )
     if len(names) > 1:
         parts = [columns[name].reshape(len(columns[name]), -1) for name in names]
@@ -224,8 +228,8 @@ def _features(frame: Any, names: Sequence[Hashable], who: str, kind: npt.DTypeLi
                 way = "convert it (pandas.to_numeric, or cast of polars)"
         require(
             not categorical and values.dtype.kind in "biuf",
-            f"{who}: the column {str(name)!r} holds {what}, and features are numbers",
-            f"{way}, or leave it out with features=[...]",
+            lambda: f"{who}: the column {str(name)!r} holds {what}, and features are numbers",
+            lambda: f"{way}, or leave it out with features=[...]",
         )
         with np.errstate(over="ignore"):
             out[:, j] = values
@@ -239,10 +243,12 @@ def labels_of(
     """Labels as numbers, and the names of their classes where they are none."""
     values, categorical = [array for array, _ in columns], any(named for _, named in columns)
     kinds = {"n" if array.dtype.kind in "iuf" else array.dtype.kind for array in values}
-    require(len(kinds) == 1, f"{who} has several types", "convert it to one in every table")
+    require(len(kinds) == 1, lambda: f"{who} has several types", "convert it to one in every table")
     (kind,) = kinds
     require(
-        kind in "nbU", f"{who} holds {_words(values[0])}", "make it numbers or names of classes"
+        kind in "nbU",
+        lambda: f"{who} holds {_words(values[0])}",
+        "make it numbers or names of classes",
     )
     if kind == "n" and not categorical:
         for array in values:
@@ -256,15 +262,17 @@ def labels_of(
 def _column(frame: Any, name: Hashable, who: str) -> tuple[Array, bool]:
     """The values of a column, and whether they are categories; raises where some are missing."""
     series = frame[name]
-    require(len(series), f"{who} has no rows", "leave out clients without data")
+    require(len(series), lambda: f"{who} has no rows", "leave out clients without data")
     missing = np.asarray(series.isna() if hasattr(series, "isna") else series.is_null())
     values = np.asarray(series.to_numpy())
     if values.dtype.kind == "f":
         missing = missing | np.isnan(values)
     require(
         not missing.any(),
-        f"{who}: the column {str(name)!r} misses {missing.sum()} of {len(missing)} values, the first "
-        f"in row {np.argmax(missing)}",
+        lambda: (
+            f"{who}: the column {str(name)!r} misses {missing.sum()} of {len(missing)} values, the first "
+            f"in row {np.argmax(missing)}"
+        ),
         "fill them in, or drop those rows",
     )
     if values.dtype.kind == "O":

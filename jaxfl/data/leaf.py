@@ -87,7 +87,7 @@ def _files(root: Path, part: str) -> list[Path]:
     files = sorted((root / part).glob("*.json"))
     require(
         files or part != "train",
-        f"{root} has no JSON files in a folder train",
+        lambda: f"{root} has no JSON files in a folder train",
         "run LEAF's preprocess.sh -t sample, and name the folder data that it fills",
     )
     return files
@@ -119,7 +119,9 @@ class _Examples:
                 taken += rows[0].nbytes
                 require(
                     taken + len(seen) * longest * each <= room,
-                    f"The examples of {file.parent} take over {room:,} bytes, as much as is free",
+                    lambda: (
+                        f"The examples of {file.parent} take over {room:,} bytes, as much as is free"
+                    ),
                     "read fewer users with clients=",
                 )
                 yield user, rows
@@ -131,7 +133,7 @@ class _Examples:
         if kinds == letters == {str}:
             name, classes, features = "shakespeare", len(LETTERS), self._strings(x, who)
             codes = _codes(y, who)
-            require(codes.shape[1] == 1, f"{who} has labels of several characters", AGAIN)
+            require(codes.shape[1] == 1, lambda: f"{who} has labels of several characters", AGAIN)
             y, letters = codes[:, 0].tolist(), {int}
         elif kinds == {str}:
             name, classes, features = "celeba", 2, np.stack([self._image(file) for file in x])
@@ -143,7 +145,11 @@ class _Examples:
             name, classes = ("femnist", 62) if image else ("", 0)
             if image and not self.flat:
                 features = features.reshape(-1, 28, 28, 1)
-        require(letters <= {int, float, bool}, f"{who} has labels {shown(y)}", "number the classes")
+        require(
+            letters <= {int, float, bool},
+            lambda: f"{who} has labels {shown(y)}",
+            "number the classes",
+        )
         labels = np.asarray(y)
         most = self.given or classes or max(2, int(labels.max()) + 1)
         labels_below(f"{who} labels", labels, most)
@@ -151,7 +157,9 @@ class _Examples:
             self.shape, self.name = features.shape[1:], name
         require(
             (features.shape[1:], name) == (self.shape, self.name),
-            f"{who} has examples of shape {features.shape[1:]}, and users before {self.shape}",
+            lambda: (
+                f"{who} has examples of shape {features.shape[1:]}, and users before {self.shape}"
+            ),
             "name a folder of one data set",
         )
         self.classes = max(self.classes, most)
@@ -172,7 +180,7 @@ class _Examples:
             else np.zeros((len(x), WORDS), np.int32)
         )
         others = [post for post in x if len(post) <= TEXT or not isinstance(post[TEXT], str)]
-        require(not others, f"{who} has a post without text: {shown(others[:1])}", AGAIN)
+        require(not others, lambda: f"{who} has a post without text: {shown(others[:1])}", AGAIN)
         for row, post in zip(out, x, strict=True):
             words = WORD.findall(post[TEXT].lower())
             codes = [1 + zlib.crc32(word.encode()) % (CODES - 1) for word in words]
@@ -186,7 +194,11 @@ class _Examples:
         from PIL import Image
 
         place = "put CelebA's aligned images there, or name their folder with images="
-        require(self.images.is_dir(), f"The images lie in {self.images}, which is no folder", place)
+        require(
+            self.images.is_dir(),
+            lambda: f"The images lie in {self.images}, which is no folder",
+            place,
+        )
         path = self.images / file
         with reading(path, "image", place), Image.open(path) as opened:
             pixels = np.asarray(opened.resize((SIDE, SIDE)).convert("RGB"))
@@ -199,7 +211,7 @@ def _codes(strings: Sequence[str], who: str) -> npt.NDArray[np.int32]:
     lengths = {len(text) for text in strings}
     require(
         len(lengths) == 1 and 0 not in lengths,
-        f"{who} has strings of {sorted(lengths)[:3]} characters",
+        lambda: f"{who} has strings of {sorted(lengths)[:3]} characters",
         "make all of one length",
     )
     points, alphabet = (
@@ -218,7 +230,9 @@ def _numbers(x: list[Any], who: str) -> Array:
     except (TypeError, ValueError):
         array = np.zeros(0, np.float32)
     vectors = array.ndim == 2 and array.size
-    require(vectors, f"{who} has examples that are no lists of numbers of one length", AGAIN)
+    require(
+        vectors, lambda: f"{who} has examples that are no lists of numbers of one length", AGAIN
+    )
     finite(who, array)
     return array
 
@@ -241,7 +255,9 @@ def _users(path: Path, may_lack: bool) -> Iterator[tuple[str, list[Any], list[An
                 sizes[user] = len(own["y"])
                 require(
                     len(own["x"]) == len(own["y"]),
-                    f"{path}: user {user!r} has {len(own['x'])} examples and {len(own['y'])} labels",
+                    lambda: (
+                        f"{path}: user {user!r} has {len(own['x'])} examples and {len(own['y'])} labels"
+                    ),
                     AGAIN,
                 )
                 if own["y"]:
@@ -252,9 +268,11 @@ def _users(path: Path, may_lack: bool) -> Iterator[tuple[str, list[Any], list[An
     for user, number in listed.items():
         told = f"{path}: num_samples says {number} of user {user!r}, who has {sizes.get(user, 0)}"
         require(number == sizes.get(user, 0), told, AGAIN)
-        require(number or may_lack, f"{path}: user {user!r} has no examples", "remove that user")
+        require(
+            number or may_lack, lambda: f"{path}: user {user!r} has no examples", "remove that user"
+        )
     others = [user for user, size in sizes.items() if size and user not in listed]
-    require(not others, f"{path}: users lacks {others[:1]}, who has examples", AGAIN)
+    require(not others, lambda: f"{path}: users lacks {others[:1]}, who has examples", AGAIN)
 
 
 class _Text:

@@ -135,10 +135,14 @@ def _dense_libsvm(
         raise InputError(f"{shown} cannot be read as LIBSVM data", way_out) from None
     data, targets = parts[0::2], [np.asarray(y, np.float64) for y in parts[1::2]]
     for matrix, y, file in zip(data, targets, names, strict=True):
-        require(matrix.nnz, f"LIBSVM file {file} holds no examples with features", "check it")
+        require(
+            matrix.nnz, lambda: f"LIBSVM file {file} holds no examples with features", "check it"
+        )
         require(
             np.isfinite(matrix.data).all() and np.isfinite(y).all(),
-            f"LIBSVM file {file} holds NaN, infinity, or a value that exceeds float32 (3.4e38)",
+            lambda: (
+                f"LIBSVM file {file} holds NaN, infinity, or a value that exceeds float32 (3.4e38)"
+            ),
             "clean or scale it first",
         )
         rows, columns = matrix.shape
@@ -146,9 +150,11 @@ def _dense_libsvm(
         room = min(DENSE_BYTES, free(HOST) // COPIES)
         require(
             size <= room,
-            f"LIBSVM file {file}, whose largest index is {matrix.indices.max() + 1}, would take "
-            f"{size:,} bytes ({size / 2**30:.1f} GiB as a dense {rows} x {columns} array), and there "
-            f"is room for {room:,}",
+            lambda: (
+                f"LIBSVM file {file}, whose largest index is {matrix.indices.max() + 1}, would take "
+                f"{size:,} bytes ({size / 2**30:.1f} GiB as a dense {rows} x {columns} array), and there "
+                f"is room for {room:,}"
+            ),
             "correct the index, or select rows or columns first",
         )
     labels, count = _class_numbers(targets, classes, shown)
@@ -174,11 +180,13 @@ class _Lines:
                 taken += PER_LINE + PER_ENTRY * line.count(b":")
                 require(
                     len(line) <= LINE and taken <= room,
-                    f"LIBSVM file {self.name} has "
-                    + (
-                        f"over {room:,} bytes of data"
-                        if taken > room
-                        else f"a line over {LINE:,} bytes"
+                    lambda: (
+                        f"LIBSVM file {self.name} has "
+                        + (
+                            f"over {room:,} bytes of data"
+                            if taken > room
+                            else f"a line over {LINE:,} bytes"
+                        )
                     ),
                     "it may be damaged, or select rows or columns first",
                 )
@@ -200,7 +208,7 @@ def _class_numbers(
     real: dict[str, Any] = {"suggested": {"classes": 0}}
     require(
         classes is not None or len(values) > 1,
-        f"{shown} has one training label, {values[0]:g}, in all rows",
+        lambda: f"{shown} has one training label, {values[0]:g}, in all rows",
         "check the file, or give {classes} if it is a real target",
         **real,
     )
@@ -211,14 +219,14 @@ def _class_numbers(
         return [y.astype(np.float32) for y in targets], 0
     require(
         len(values) == classes >= 2,
-        f"does not agree with the {len(values)} distinct training labels of {shown}",
+        lambda: f"does not agree with the {len(values)} distinct training labels of {shown}",
         "give {classes} if they are real targets",
         classes=classes,
         **real,
     )
     require(
         all(np.isin(y, values).all() for y in targets[1:]),
-        f"{shown} has labels in its test file that the training file lacks",
+        lambda: f"{shown} has labels in its test file that the training file lacks",
         "give {classes} if they are real targets",
         **real,
     )

@@ -148,7 +148,10 @@ def class_pairs(
         require(two, "must hold two different classes among the labels", pairs=pair)
     clients = whole("clients", clients, 1)
     require(
-        clients == len(pairs), "must be one for each pair", f"ask for {len(pairs)}", clients=clients
+        clients == len(pairs),
+        "must be one for each pair",
+        lambda: f"ask for {len(pairs)}",
+        clients=clients,
     )
     if per_class is not None:
         per_class = whole("per_class", per_class, 1)
@@ -159,7 +162,7 @@ def class_pairs(
         members = np.flatnonzero(labels == c)
         needed = (per_class or 1) * (1 if reuse else len(holders))
         few = f"has {len(members)} rows of class {c}, whose clients need {needed}"
-        require(needed <= len(members), f"The data set {few}", "lower per_class")
+        require(needed <= len(members), lambda: f"The data set {few}", "lower per_class")
         if reuse:
             given = [members[:per_class]] * len(holders)
         elif per_class is not None:
@@ -226,7 +229,9 @@ def _total(rows: Rows, clients: int) -> tuple[int, int]:
 def _labels(labels: Rows, name: str) -> Array:
     one = isinstance(labels, int | np.integer)
     array = np.asarray(None) if one else numeric(f"The array of labels for {name!r}", labels)
-    require(array.ndim == 1, f"Partition {name!r} needs one label per row, not {array.shape}")
+    require(
+        array.ndim == 1, lambda: f"Partition {name!r} needs one label per row, not {array.shape}"
+    )
     finite(f"The array of labels for partition {name!r}", array)
     return array
 

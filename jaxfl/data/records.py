@@ -165,7 +165,7 @@ def from_clients(
         has = listed(column_names(arrays))
         require(
             client is not None,
-            f"The table has the columns {has}",
+            lambda: f"The table has the columns {has}",
             "name the one that says whose a row is, as in client='hospital', or share the rows out "
             "with jaxfl.data.split(jaxfl.data.from_frame(frame, label=...), clients=10)",
         )
@@ -252,7 +252,9 @@ def gather(dataset: Dataset, parts: Sequence[npt.ArrayLike]) -> ClientData:
         usable = index.ndim == 1 and index.size and index.dtype.kind in "iu"
         require(
             usable and index.min() >= 0 and index.max() < total,
-            f"The rows of client {i} must be a nonempty 1-d array of integers in 0..{total - 1}",
+            lambda: (
+                f"The rows of client {i} must be a nonempty 1-d array of integers in 0..{total - 1}"
+            ),
         )
     sizes = np.array([index.size for index in indices], np.int32)
     padded = [pad((leaf[index] for index in indices), sizes, leaf) for leaf in leaves]
@@ -285,7 +287,8 @@ def rows(tree: PyTree) -> int:
     lengths = {np.shape(leaf)[0] if np.ndim(leaf) else 0 for leaf in leaves}
     one = "must have one length, with a row for each example"
     require(
-        len(lengths) == 1, f"The arrays of a data set have lengths {sorted(lengths)}, and {one}"
+        len(lengths) == 1,
+        lambda: f"The arrays of a data set have lengths {sorted(lengths)}, and {one}",
     )
     return int(lengths.pop())
 
@@ -321,7 +324,11 @@ def heterogeneity(data: ClientData) -> Heterogeneity:
     instance("data", data, ClientData, "make it with jaxfl.data.split or from_clients")
     pair = isinstance(data.train, tuple) and len(data.train) == 2
     known = pair and all(isinstance(leaf, np.ndarray) for leaf in data.train)
-    require(known, f"Data {data.name!r} are no arrays (features, labels)", "measure those of some")
+    require(
+        known,
+        lambda: f"Data {data.name!r} are no arrays (features, labels)",
+        "measure those of some",
+    )
     return Heterogeneity(_label_divergence(data), _feature_divergence(data))
 
 
@@ -366,11 +373,15 @@ def owners(given: Any, test: PyTree | None, n: int) -> npt.NDArray[np.int32] | N
     total = rows(test)
     require(
         owner.shape == (total,) and owner.dtype.kind in "iu",
-        f"must hold one client number for each of the {total:,} test examples",
+        lambda: f"must hold one client number for each of the {total:,} test examples",
         test_owner=given,
     )
     known = owner.min() >= -1 and owner.max() < n
-    require(known, f"must lie in 0..{n - 1}, or be -1 for examples of no client", test_owner=given)
+    require(
+        known,
+        lambda: f"must lie in 0..{n - 1}, or be -1 for examples of no client",
+        test_owner=given,
+    )
     return owner.astype(np.int32)
 
 
@@ -414,10 +425,10 @@ def _convert(tree: PyTree, who: str, kind: np.dtype[Any] | None) -> PyTree:
     for leaf, given, path in zip(done, leaves, paths, strict=True):
         require(
             len(leaf) == len(done[0]),
-            f"{path} has {len(leaf)} rows but its first leaf has {len(done[0])}",
+            lambda: f"{path} has {len(leaf)} rows but its first leaf has {len(done[0])}",
             "the leaves of one client must have equally many",
         )
-        require(len(leaf), f"{path} has no rows", "leave out clients without data")
+        require(len(leaf), lambda: f"{path} has no rows", "leave out clients without data")
         finite(path, leaf, given)
     return treedef.unflatten(done)
 
@@ -429,12 +440,18 @@ def _alike(
     leaves, structure = _flatten(tree)
     like, treedef = _flatten(wanted)
     remedy = f"make them alike{hint}"
-    require(structure == treedef, f"{who} has structure {structure} but {whose} {treedef}", remedy)
+    require(
+        structure == treedef,
+        lambda: f"{who} has structure {structure} but {whose} {treedef}",
+        remedy,
+    )
     for a, b, path in zip(like, leaves, _paths(tree, who), strict=True):
         require(
             a.shape[trailing:] == b.shape[1:] and a.dtype == b.dtype,
-            f"{path} has rows of shape {b.shape[1:]} and type {b.dtype}, but {whose} "
-            f"{a.shape[trailing:]} and {a.dtype}",
+            lambda: (
+                f"{path} has rows of shape {b.shape[1:]} and type {b.dtype}, but {whose} "
+                f"{a.shape[trailing:]} and {a.dtype}"
+            ),
             remedy,
         )
     return leaves
@@ -490,7 +507,7 @@ def _pooled(
     who = "The test set"
     require(
         named == bool(clients),
-        f"{who} must be a {'dict' if clients else 'list'}, as the clients are",
+        lambda: f"{who} must be a {'dict' if clients else 'list'}, as the clients are",
     )
     many = f"{who} has {len(test)} parts, and there are {len(each)} clients"
     require(named or len(test) == len(each), many, "give one for each, or None")
@@ -519,13 +536,15 @@ def _each(arrays: Any) -> tuple[list[PyTree], tuple[str, ...]]:
             named = len(shapes) > 1 or any(len(shape) < 2 for shape in shapes)  # not stacked
         require(
             named,
-            f"A dict with the keys {listed(list(arrays))} may hold one client under each, or arrays of "
-            "all clients",
+            lambda: (
+                f"A dict with the keys {listed(list(arrays))} may hold one client under each, or arrays of "
+                "all clients"
+            ),
             remedy,
         )
         return list(arrays.values()), tuple(map(str, arrays))
     plain = isinstance(arrays, list | tuple | Iterator) and not hasattr(arrays, "_fields")
-    require(plain, f"The data are {kind_of(arrays)}, which is no list of clients", remedy)
+    require(plain, lambda: f"The data are {kind_of(arrays)}, which is no list of clients", remedy)
     return list(arrays), ()
 
 
@@ -579,7 +598,7 @@ def _from_list(arrays: Sequence[PyTree], kind: np.dtype[Any] | None) -> tuple[Py
             here, there = column_names(frame, f"Client {i}"), column_names(like, "Client 0")
             require(
                 here == there,
-                f"Client {i} has the columns {listed(here)}, and client 0 {listed(there)}",
+                lambda: f"Client {i} has the columns {listed(here)}, and client 0 {listed(there)}",
                 "give all clients the same columns in the same order",
             )
     trees = [_convert(tree, f"Client {i}", kind) for i, tree in enumerate(arrays)]

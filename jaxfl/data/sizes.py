@@ -43,6 +43,6 @@ def enough(rows: int, clients: int, each: int = 1) -> None:
     """Raise unless every client can have ``each`` rows."""
     require(
         clients * each <= rows,
-        f"{clients} clients with at least {each} rows each cannot share {rows} rows",
-        f"ask for at most {rows // max(each, 1)} clients",
+        lambda: f"{clients} clients with at least {each} rows each cannot share {rows} rows",
+        lambda: f"ask for at most {rows // max(each, 1)} clients",
     )

@@ -108,7 +108,7 @@ def find_directory(directory: str | os.PathLike[str] | None = None) -> Path | No
     origin = "JAXFL_DATA" if directory is None else "The data directory"
     require(
         path.is_dir(),
-        f"{origin} is {str(given)!r}, which is not a directory",
+        lambda: f"{origin} is {str(given)!r}, which is not a directory",
         "create or correct it",
     )
     return path
@@ -126,8 +126,8 @@ def _checked(source: Source, path: Path, fix: str) -> bytes:
     problem, content = _verify(source, content)
     require(
         not problem,
-        f"Data file {path} is not the published one: {problem}",
-        f"{fix} (the original is {source.hosts[0]}{source.name})",
+        lambda: f"Data file {path} is not the published one: {problem}",
+        lambda: f"{fix} (the original is {source.hosts[0]}{source.name})",
     )
     return content
 

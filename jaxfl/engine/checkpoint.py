@@ -166,8 +166,10 @@ def log_of(path: Any, found: Mapping[str, np.ndarray], about: Mapping[str, Any])
     named = [set(counts) for counts in (*about["counts"], about["total"])]
     require(
         len(lengths) == 1 and lengths != {0} and all(names == named[-1] for names in named),
-        f"{path} has totals for {len(about['counts'])} of {len(about['rounds'])} evaluations, or "
-        "not all of them",
+        lambda: (
+            f"{path} has totals for {len(about['counts'])} of {len(about['rounds'])} evaluations, or "
+            "not all of them"
+        ),
         "an interrupt came while it was written, so start a new run",
     )
     metrics = [{n: array[i] for n, array in series.items()} for i in range(len(about["rounds"]))]
@@ -281,7 +283,7 @@ def _complete(about: dict[str, Any], algorithm: Algorithm, facts: ProblemFacts) 
     for name in new:
         require(
             name in found.values,
-            f"The checkpoint has no {name}, which {algorithm.name} needs now",
+            lambda: f"The checkpoint has no {name}, which {algorithm.name} needs now",
             "start a new run",
         )
         values[name], sources[name] = found.values[name], found.sources[name]

@@ -258,7 +258,9 @@ def measure(algorithm: Algorithm, extra: Extra, state: State, problem: Problem) 
     measured = evaluate_metrics(problem, x)
     for name, f in extra:
         require(
-            name not in measured, f"A metric {name!r} exists already", "give yours another name"
+            name not in measured,
+            lambda: f"A metric {name!r} exists already",
+            "give yours another name",
         )
         measured[name] = _numbers(name, f(problem, x))
     return measured
@@ -281,8 +283,8 @@ def check_name(name: str) -> None:
     """Raise for a name that a result file cannot use for a metric."""
     require(
         isinstance(name, str) and name not in OWN and NAME.fullmatch(name),
-        f"A metric cannot be called {name!r}",
-        f"use letters, digits and _, and none of {', '.join(OWN)}",
+        lambda: f"A metric cannot be called {name!r}",
+        lambda: f"use letters, digits and _, and none of {', '.join(OWN)}",
     )
 
 
@@ -309,7 +311,7 @@ def _numbers(name: str, value: Any) -> Array:
         real = False
     require(
         real,
-        f"The metric {name!r} returns {kind_of(value)}",
+        lambda: f"The metric {name!r} returns {kind_of(value)}",
         "let it return one real number, or an array of them",
     )
     return numbers

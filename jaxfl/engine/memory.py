@@ -68,8 +68,10 @@ def check_room(algorithm: Algorithm, problem: Problem, hp: Hyper) -> None:
     rows, drawn = made(algorithm, problem, hp)
     require(
         need + drawn <= there,
-        f"A round of {algorithm.name} generates {rows:,} samples at once, which takes about "
-        f"{drawn / 2**30:,.1f} GiB, and {(there - need) / 2**30:,.1f} GiB are free",
+        lambda: (
+            f"A round of {algorithm.name} generates {rows:,} samples at once, which takes about "
+            f"{drawn / 2**30:,.1f} GiB, and {(there - need) / 2**30:,.1f} GiB are free"
+        ),
         "take a smaller batch, clients with fewer samples, or smaller samples",
     )
 
@@ -97,9 +99,11 @@ def check_scratch(
     need, there = predicted(problem, nbytes, programs), _room(problem)
     require(
         need <= there,
-        f"{algorithm.name} would take {need / 2**30:,.1f} GiB beside the data, "
-        f"{(need - nbytes) / 2**30:,.1f} of them to compute a round in, and "
-        f"{there / 2**30:,.1f} GiB are free",
+        lambda: (
+            f"{algorithm.name} would take {need / 2**30:,.1f} GiB beside the data, "
+            f"{(need - nbytes) / 2**30:,.1f} of them to compute a round in, and "
+            f"{there / 2**30:,.1f} GiB are free"
+        ),
         "take fewer clients, a smaller batch, or a smaller model",
     )
 

@@ -78,7 +78,9 @@ class Functions:
             raise InputError(f"{self.algorithm.name} has no server that sees messages.")
         require(
             not body.fused,
-            f"A round of {self.algorithm.name} computes the mean of the messages without them",
+            lambda: (
+                f"A round of {self.algorithm.name} computes the mean of the messages without them"
+            ),
             "make the functions with messages=True",
         )
         seen: Seen = _compiled(body.view, run.key, run.state, self.problem, self.hp)
@@ -129,5 +131,5 @@ def _compiled(f: Callable[..., Any], *args: Any) -> Any:
 
 def _check_run_state(value: Any) -> RunState:
     made = "pass what init, or the round before, returned"
-    require(isinstance(value, RunState), f"{shown(value)} is not the state of a run", made)
+    require(isinstance(value, RunState), lambda: f"{shown(value)} is not the state of a run", made)
     return value  # type: ignore[no-any-return]

@@ -162,7 +162,7 @@ def config(ds: xarray.Dataset) -> dict[str, Any]:
     """
     about = getattr(ds, "attrs", {})
     way = "pass run.dataset(), what jaxfl.sweep or jaxfl.load returns, or the .ds of a selection"
-    require("config" in about, f"{kind_of(ds)} is no result of jaxfl", way)
+    require("config" in about, lambda: f"{kind_of(ds)} is no result of jaxfl", way)
     out: dict[str, Any] = json.loads(about["config"])
     return out
 
@@ -222,7 +222,7 @@ def load(path: str | Path, *, unchecked: bool = False) -> xarray.Dataset:
     path = path / RESULT if path.is_dir() else path
     with reading(path, "result file of jaxfl", "name another, or write it again"):
         content = path.read_bytes()
-        require(content[:3] == b"CDF", f"{path} is not a result file of jaxfl (netCDF3)")
+        require(content[:3] == b"CDF", lambda: f"{path} is not a result file of jaxfl (netCDF3)")
         if not unchecked:
             way = "write it again, or read it as it is with {unchecked}"
             check_digest(path, content, DIGEST, way, suggested={"unchecked": True})
@@ -259,7 +259,7 @@ def _exact(name: str, values: Any) -> Array:
     most = np.max(np.abs(np.asarray(values)), initial=0)
     require(
         most <= EXACT,
-        f"{name} reaches {most:.6g}, beyond 2**53, where a result file would round it",
+        lambda: f"{name} reaches {most:.6g}, beyond 2**53, where a result file would round it",
     )
     return np.asarray(values, np.float64)
 

@@ -293,7 +293,12 @@ def _plan(run: Run, rounds: int | None, eval_every: int | None) -> tuple[Problem
     T = int(run.values["rounds"]) if rounds is None else rounds
     t = int(run.state.t) if run.log.rounds else 0
     ahead = "ask for more, or leave it out"
-    require(t <= T, f"lies before round {t}, which this run has reached already", ahead, rounds=T)
+    require(
+        t <= T,
+        lambda: f"lies before round {t}, which this run has reached already",
+        ahead,
+        rounds=T,
+    )
     if eval_every is not None or "eval_every" not in run.settings:
         counted = work(run.problem, run.values, run.facts)
         run.settings["eval_every"] = cadence(T, counted) if eval_every is None else eval_every
@@ -315,7 +320,7 @@ def _multiply_at(run: Run, given: str | None) -> None:
     known = run.settings.get("matmul_precision", "default") if run.log.rounds else precision(given)
     require(
         given in (None, known),
-        f"differs from that of the run, whose products have {known} precision",
+        lambda: f"differs from that of the run, whose products have {known} precision",
         "leave it out",
         matmul_precision=given,
     )
@@ -330,7 +335,7 @@ def _measure_on(run: Run, data: str | None) -> None:
     known = run.settings.get("metrics_on", PROTECTED)
     require(
         data == known or not run.log.rounds,
-        f"differs from that of the run, whose metrics are taken on the {known} data",
+        lambda: f"differs from that of the run, whose metrics are taken on the {known} data",
         "leave it out",
         metrics_on=data,
     )
@@ -378,7 +383,9 @@ def _prepare(
     given = [*sorted(numbers), *(["noise"] if noise is not None else [])]
     require(
         not given,
-        f"{', '.join(given)} cannot be set in a resumed run, which keeps its hyper-parameters",
+        lambda: (
+            f"{', '.join(given)} cannot be set in a resumed run, which keeps its hyper-parameters"
+        ),
         "start a new one",
     )
     if isinstance(resume, Run) and not resume.log.rounds:
@@ -388,7 +395,7 @@ def _prepare(
         checkpoints.same("The run belongs to another", resume.settings, now)
         require(
             algorithm == resume.algorithm,
-            f"The run belongs to another {algorithm.name}",
+            lambda: f"The run belongs to another {algorithm.name}",
             "make one and use it for both",
         )
         state, log = jax.tree.map(jnp.copy, resume.state), resume.log.copy()
@@ -428,7 +435,7 @@ def _check_metrics(log: Log, now: Mapping[str, Any]) -> None:
     differing = ", ".join(sorted(log.metrics[0].keys() ^ now.keys()))
     require(
         not differing,
-        f"A resumed run must keep its metrics, and {differing} changed",
+        lambda: f"A resumed run must keep its metrics, and {differing} changed",
         "give the same metrics=",
     )
 

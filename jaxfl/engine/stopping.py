@@ -88,7 +88,7 @@ def check(stop: Any, metrics_on: str) -> None:
     )
     require(
         stop.sigma is None or metrics_on == PROTECTED,
-        f"is noise for the training loss, and metrics are taken on the {metrics_on} data",
+        lambda: f"is noise for the training loss, and metrics are taken on the {metrics_on} data",
         "leave it out",
         **{"stop.sigma": stop.sigma},
     )

@@ -208,7 +208,7 @@ def read(text: str) -> Tracker:
     """The tracker that a text names, as `--track` takes it."""
     kind, _, rest = text.partition(":")
     require(kind in WRITTEN, closest("tracker", kind, WRITTEN))
-    require(rest, "does not say where", f"write it as {WRITTEN[kind]}", track=text)
+    require(rest, "does not say where", lambda: f"write it as {WRITTEN[kind]}", track=text)
     made: dict[str, Any] = {"tensorboard": TensorBoard, "wandb": WandB, "mlflow": MLflow}
     tracker: Tracker = made[kind](rest)
     return tracker

@@ -152,8 +152,10 @@ def settle(
     defaults: dict[str, tuple[float, str]] = {}
     require(
         not masks or senders**2 * d <= MASK_WORDS,
-        f"Masks of {senders} clients at d = {d} are {senders**2 * d:.3g} words in every "
-        f"round, and the limit is {MASK_WORDS:.3g}",
+        lambda: (
+            f"Masks of {senders} clients at d = {d} are {senders**2 * d:.3g} words in every "
+            f"round, and the limit is {MASK_WORDS:.3g}"
+        ),
         "leave masks out, which changes no sum",
     )
     require(
@@ -174,21 +176,23 @@ def settle(
     least = signal + tail * noise
     require(
         not math.isfinite(least) or least <= R,
-        f"is too small for clip and noise, which need {least:.4g}",
+        lambda: f"is too small for clip and noise, which need {least:.4g}",
         "give at least that",
         range=R,
     )
     require(
         senders * R / p < HALF,
-        f"at precision = {p:g} lets the sum of {senders} messages wrap around the ring of 2^{BITS}",
-        f"ask for a precision above {senders * R / HALF:.3g}",
+        lambda: (
+            f"at precision = {p:g} lets the sum of {senders} messages wrap around the ring of 2^{BITS}"
+        ),
+        lambda: f"ask for a precision above {senders * R / HALF:.3g}",
         range=R,
     )
     coarsest = noise if noise > 0 else R / 16
     require(
         p <= coarsest,
-        f"is too coarse for {'noise' if noise else 'a range'} of {noise or R:.3g}",
-        f"ask for at most {coarsest:.3g}",
+        lambda: f"is too coarse for {'noise' if noise else 'a range'} of {noise or R:.3g}",
+        lambda: f"ask for at most {coarsest:.3g}",
         precision=p,
     )
     return defaults

@@ -497,15 +497,17 @@ def compose(outer: Compressor, inner: Compressor) -> Compressor:
         raise InputError(f"{name} chooses coordinates last", way)
     require(
         inner.select is None or first is None,
-        f"{name} chooses coordinates before its codes",
+        lambda: f"{name} chooses coordinates before its codes",
         "compose the codes first",
     )
     unbiased = outer.unbiased and inner.unbiased
-    require(unbiased, f"{name}: a biased compressor is composed with no other", "take it alone")
+    require(
+        unbiased, lambda: f"{name}: a biased compressor is composed with no other", "take it alone"
+    )
     clash = {p.name for p in outer.params} & {p.name for p in inner.params}
     require(
         not clash,
-        f"{name} has two parts with {', '.join(sorted(clash))}",
+        lambda: f"{name} has two parts with {', '.join(sorted(clash))}",
         "compose parts whose numbers differ",
     )
 
@@ -570,7 +572,10 @@ def refuse(owner: str, *names: str) -> Resolve:
         for name in names:
             applies = name not in given
             require(
-                applies, f"does not apply to {owner}", "leave it out", **{name: given.get(name)}
+                applies,
+                lambda: f"does not apply to {owner}",
+                "leave it out",
+                **{name: given.get(name)},
             )
         return {}
 

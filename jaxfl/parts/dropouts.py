@@ -56,7 +56,7 @@ class Enrolment:
     def message(self, i: int, words: npt.ArrayLike, t: int) -> Message:
         """What client i sends in round t for its encoded vector."""
         i, t = whole("client", i, 0), whole("t", t, 0)
-        require(i in self.own, "is not enrolled", f"enrolled are {self.clients}", client=i)
+        require(i in self.own, "is not enrolled", lambda: f"enrolled are {self.clients}", client=i)
         plain = _words(f"client {i}", words)
         total: Words = plain + expand(self.own[i], t, plain.size)
         for j in self.clients:
@@ -69,20 +69,28 @@ class Enrolment:
         """The sum of the words of those who reported in round t, if ``threshold`` of them did."""
         t, alive = whole("t", t, 0), _clients(_by_client("messages", messages))
         unknown = sorted(set(alive) - set(self.clients))
-        require(not unknown, f"Clients {unknown} reported and are not enrolled", "leave them out")
+        require(
+            not unknown,
+            lambda: f"Clients {unknown} reported and are not enrolled",
+            "leave them out",
+        )
         require(
             len(alive) >= self.threshold,
-            f"{len(alive)} of {len(self.clients)} clients reported, and their sum needs the "
-            f"shares of {self.threshold}",
+            lambda: (
+                f"{len(alive)} of {len(self.clients)} clients reported, and their sum needs the "
+                f"shares of {self.threshold}"
+            ),
             "run the round again with more of them",
         )
         for i in alive:
             m = instance(f"messages[{i}]", messages[i], Message, "make it with Enrolment.message")
             require(
                 (m.client, m.t, m.group) == (i, t, self.group),
-                f"The message under client {i} is of client {m.client} in round {m.t}"
-                f"{'' if m.group == self.group else ' of another enrolment'}, and its masks do not "
-                f"cancel in round {t}",
+                lambda: (
+                    f"The message under client {i} is of client {m.client} in round {m.t}"
+                    f"{'' if m.group == self.group else ' of another enrolment'}, and its masks do not "
+                    f"cancel in round {t}"
+                ),
                 "unmask what one round collected",
             )
         total = _sum({i: messages[i].words for i in alive})
@@ -104,8 +112,8 @@ def enrol(clients: Iterable[int], threshold: int, seed: int) -> Enrolment:
     members = _clients(clients)
     require(
         len(members) <= MOST,
-        f"{len(members)} clients have {len(members) ** 2:,} seeds to share among all",
-        f"enrol at most {MOST}, such as the cohort of a round",
+        lambda: f"{len(members)} clients have {len(members) ** 2:,} seeds to share among all",
+        lambda: f"enrol at most {MOST}, such as the cohort of a round",
     )
     threshold = _threshold(threshold, members)
     rng = np.random.default_rng(whole("seed", seed, 0, math.inf))
@@ -130,10 +138,14 @@ def collect(cohort: Iterable[int], messages: Mapping[int, npt.ArrayLike]) -> Wor
     """The sum of messages under pairwise masks alone: everyone of the cohort has to report."""
     members, reported = set(_clients(cohort)), set(_clients(_by_client("messages", messages)))
     extra, missing = sorted(reported - members), sorted(members - reported)
-    require(not extra, f"Clients {extra} reported and are not in the cohort", "leave them out")
+    require(
+        not extra, lambda: f"Clients {extra} reported and are not in the cohort", "leave them out"
+    )
     require(
         not missing,
-        f"Clients {missing} did not report, so that the masks of the other clients do not cancel",
+        lambda: (
+            f"Clients {missing} did not report, so that the masks of the other clients do not cancel"
+        ),
         "run the round again without them, or enrol with a threshold (jaxfl.dropouts)",
     )
     return _sum(messages)
@@ -169,7 +181,7 @@ def _words(whose: str, words: Any) -> Words:
     usable = array.ndim == 1 and array.size and array.dtype.kind in "iu"
     require(
         usable and array.min() >= 0 and array.max() < 2**32 and not np.ma.is_masked(words),
-        f"The words of {whose} must be a vector of integers in 0..{2**32 - 1}",
+        lambda: f"The words of {whose} must be a vector of integers in 0..{2**32 - 1}",
         "encode them first (jaxfl.aggregations.encode)",
     )
     return array.astype(np.uint32)
@@ -178,7 +190,9 @@ def _words(whose: str, words: Any) -> Words:
 def _sum(messages: Mapping[int, Any]) -> Words:
     arrays = {i: _words(f"client {i}", words) for i, words in messages.items()}
     sizes = sorted({array.size for array in arrays.values()})
-    require(len(sizes) == 1, f"Messages of {sizes} words do not add up", "send equally many")
+    require(
+        len(sizes) == 1, lambda: f"Messages of {sizes} words do not add up", "send equally many"
+    )
     total: Words = np.sum(list(arrays.values()), 0, np.uint32)
     return total
 

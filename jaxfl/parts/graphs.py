@@ -103,13 +103,15 @@ def mixing(W: Any, name: str = "matrix") -> Graph:
     W = numbers("W", W)
     require(
         W.ndim == 2 and W.shape[0] == W.shape[1],
-        f"A mixing matrix is square, and this one is {W.shape}",
+        lambda: f"A mixing matrix is square, and this one is {W.shape}",
     )
     ends = np.abs(np.concatenate([W.sum(0), W.sum(1)]) - 1).max()
     require(
         np.isfinite(W).all() and W.min() >= 0 and ends <= ROUNDING,
-        "A mixing matrix has no negative entry, and its rows and columns sum to 1; this "
-        f"one misses it by {max(ends, -W.min()):.3g}",
+        lambda: (
+            "A mixing matrix has no negative entry, and its rows and columns sum to 1; this "
+            f"one misses it by {max(ends, -W.min()):.3g}"
+        ),
         "metropolis(links) makes one of any graph",
     )
     return _own(tuple(map(tuple, W.tolist())), name)
@@ -118,7 +120,10 @@ def mixing(W: Any, name: str = "matrix") -> Graph:
 @functools.cache
 def _own(rows: tuple[tuple[float, ...], ...], name: str) -> Graph:
     def matrix(n: int) -> Floats:
-        require(n == len(rows), f"The mixing matrix is of {len(rows)} clients, and there are {n}")
+        require(
+            n == len(rows),
+            lambda: f"The mixing matrix is of {len(rows)} clients, and there are {n}",
+        )
         return np.asarray(rows)
 
     return Graph(name, matrix)

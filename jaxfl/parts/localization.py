@@ -131,8 +131,8 @@ def share(total: int, wanted: Iterable[float]) -> list[int]:
     weights = np.asarray(list(wanted), np.float64)
     require(
         total >= len(weights),
-        f"leaves some of the {len(weights)} phases without a round",
-        f"give at least {len(weights)}, or phases = {max(total, 1)} at most",
+        lambda: f"leaves some of the {len(weights)} phases without a round",
+        lambda: f"give at least {len(weights)}, or phases = {max(total, 1)} at most",
         rounds=total,
     )
     exact = weights / weights.sum() * (total - len(weights))

@@ -200,8 +200,8 @@ def _once(values: Values, facts: ProblemFacts) -> dict[str, int]:
     used = float(np.max(rounds * np.asarray(values["batch"])))
     require(
         used <= facts.m,
-        f"use {used:g} samples of each client once, and the smallest client has {facts.m}",
-        f"ask for at most {facts.m // slots['batch']} rounds",
+        lambda: f"use {used:g} samples of each client once, and the smallest client has {facts.m}",
+        lambda: f"ask for at most {facts.m // slots['batch']} rounds",
         rounds=int(np.max(rounds)),
     )
     return slots
@@ -282,7 +282,7 @@ def balanced() -> Participation:
         slots = _fixed("cohort", "n")(values, facts)
         require(
             slots["cohort"] * facts.n < 2**31,
-            f"of {facts.n} clients is more than a balanced order can count (2^31)",
+            lambda: f"of {facts.n} clients is more than a balanced order can count (2^31)",
             "let fewer take part, or draw them by uniform",
             cohort=slots["cohort"],
         )
@@ -322,9 +322,11 @@ def unreliable(base: Participation) -> Participation:
         most, threshold = slots.get("cohort", facts.n), int(values["threshold"])
         require(
             threshold <= most,
-            f"exceeds the {most} clients that are called in a round, so that all rounds would "
-            "be lost",
-            f"ask for at most {most}",
+            lambda: (
+                f"exceeds the {most} clients that are called in a round, so that all rounds would "
+                "be lost"
+            ),
+            lambda: f"ask for at most {most}",
             threshold=threshold,
         )
         return {"cohort": facts.n, **slots}
@@ -359,7 +361,12 @@ def _largest(name: str, limit: str | None, values: Values, facts: ProblemFacts) 
         unit = {"m": "samples of the smallest client", "n": "clients"}[limit]
         end = getattr(facts, limit)
         shown = int(most) if most.is_integer() else most
-        require(most <= end, f"exceeds the {end} {unit}", f"ask for at most {end}", **{name: shown})
+        require(
+            most <= end,
+            lambda: f"exceeds the {end} {unit}",
+            lambda: f"ask for at most {end}",
+            **{name: shown},
+        )
     return most
 
 

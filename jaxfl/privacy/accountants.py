@@ -156,7 +156,9 @@ def _bounds(event: AnyEvent, method: str | None) -> list[Bound]:
         bounds.extend(_chained(alone, method))
     require(
         not estimator or bounds,
-        f"does not cover this estimator with sampler = {alone.sampling.scheme if alone else ''!r}",
+        lambda: (
+            f"does not cover this estimator with sampler = {alone.sampling.scheme if alone else ''!r}"
+        ),
         "leave the method out",
         method=method,
     )

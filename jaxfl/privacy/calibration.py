@@ -210,7 +210,12 @@ def rounds_for(event: Event, eps: float, delta: float, method: str | None = None
     top = MOST_ROUNDS
     if event.sampling.scheme == "single_pass":
         top = int(event.sampling.m // event.sampling.b)
-    require(fits(1), f"does not allow one round at eps = {eps:g}", "add noise", sigma=event.sigma)
+    require(
+        fits(1),
+        lambda: f"does not allow one round at eps = {eps:g}",
+        "add noise",
+        sigma=event.sigma,
+    )
     low, high = 1, 2
     while high < top and fits(high):
         low, high = high, high * 2
@@ -244,8 +249,10 @@ def batch_for(event: Event, eps: float, delta: float, method: str | None = None)
         high //= 2
     require(
         fits(high),
-        f"does not reach eps = {eps:g}, even with {f'all {m}' if most == m else most} "
-        "records in every batch",
+        lambda: (
+            f"does not reach eps = {eps:g}, even with {f'all {m}' if most == m else most} "
+            "records in every batch"
+        ),
         "add noise or take fewer rounds",
         sigma=event.sigma,
     )

@@ -92,8 +92,8 @@ class Sampling:
         number("batch", self.b, above=0)
         require(
             self.scheme == "with_replacement" or self.b <= self.m,
-            f"exceeds the {self.m} records",
-            f"ask for at most {self.m}",
+            lambda: f"exceeds the {self.m} records",
+            lambda: f"ask for at most {self.m}",
             batch=self.b,
         )
         require(
@@ -106,7 +106,7 @@ class Sampling:
             number("slots", self.slots, least=1, remedy="give None for no padding")
         require(
             self.scheme != "full" or self.b == self.m,
-            f"contradicts sampler = 'full', which draws all {self.m} records",
+            lambda: f"contradicts sampler = 'full', which draws all {self.m} records",
             "leave it out",
             batch=self.b,
         )
@@ -234,7 +234,7 @@ class LocalSteps:
         whole("devices", self.devices, 1, math.inf)
         require(
             0 <= self.colluding < self.devices,
-            f"must be less than the {self.devices} devices",
+            lambda: f"must be less than the {self.devices} devices",
             colluding=self.colluding,
         )
 

@@ -91,8 +91,8 @@ def _drawn(event: Event, estimator: Mean, method: str | None) -> Release:
     if scheme == "single_pass":
         require(
             T * sampling.b <= m,
-            f"of {sampling.b:g} records each are more than one pass over {m}",
-            f"ask for at most {int(m // sampling.b)}, or for sampler = 'shuffled'",
+            lambda: f"of {sampling.b:g} records each are more than one pass over {m}",
+            lambda: f"ask for at most {int(m // sampling.b)}, or for sampler = 'shuffled'",
             rounds=T,
         )
         return Release((Part(Gaussian(both * g), 1),), "every record released once", "E")

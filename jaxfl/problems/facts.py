@@ -33,7 +33,7 @@ def facts_of(problem: Problem, rounds: int | None) -> ProblemFacts:
     contracts = None if model.convex is None else model.convex and model.kernel.link is not None
     require(
         sizes[-1] <= problem.m_max,
-        f"A client counts {sizes[-1]} records, and its arrays hold {problem.m_max}",
+        lambda: f"A client counts {sizes[-1]} records, and its arrays hold {problem.m_max}",
         "make the problem with jaxfl.make_problem",
     )
     return ProblemFacts(

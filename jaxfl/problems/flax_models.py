@@ -97,7 +97,7 @@ def flax_model(
         not a_class and (isinstance(module, nnx.Module) or callable(module)),
         "must be a linen module (not its class), an nnx module, or a function of nnx.Rngs that makes "
         "one",
-        f"pass {_name(module)}(...)" if a_class else "",
+        lambda: f"pass {_name(module)}(...)" if a_class else "",
         module=module,
     )
     return _model(_nnx(module, given), given, out, reg, within, init, trainable, name)
@@ -130,7 +130,9 @@ def _model(
     one = "one" if scalar else "a vector with one for each class"
     require(
         size == 1 if scalar else out.labels != "classes" or (len(z.shape) == 2 and size >= 2),
-        f"The module returns {size} numbers for an example, and the {out.name} loss takes {one}",
+        lambda: (
+            f"The module returns {size} numbers for an example, and the {out.name} loss takes {one}"
+        ),
         "give its last layer as many outputs, or name another loss",
     )
 
@@ -265,7 +267,9 @@ def _refuse(module: Any, state: list[str]) -> None:
     ] * random
     require(
         not state,
-        f"{_name(module)} uses {', '.join(state)} besides its parameters, and its output "
-        "must depend on these and one example only",
+        lambda: (
+            f"{_name(module)} uses {', '.join(state)} besides its parameters, and its output "
+            "must depend on these and one example only"
+        ),
         " and ".join(ways) or "leave out the layers that keep it",
     )

@@ -350,7 +350,12 @@ def resnet_gn(
     image, filters = _image(shape), _widths("channels", channels)
     blocks, groups = whole("blocks", blocks, 1), whole("groups", groups, 1)
     fits = all(width % groups == 0 for width in filters)
-    require(fits, f"does not divide the channels {filters}", "take a common divisor", groups=groups)
+    require(
+        fits,
+        lambda: f"does not divide the channels {filters}",
+        "take a common divisor",
+        groups=groups,
+    )
 
     def layers(nn: Any, a: Array) -> Array:
         def conv(a: Array, width: int, size: int, stride: int = 1) -> Array:
@@ -483,7 +488,7 @@ def by_layer(model: Model) -> Model:
     2
     """
     instance("model", model, Model, "make one, such as jaxfl.models.mlp(64, 32, 10)")
-    require(model.kernel.layers == 1, f"{model.name} is clipped by layer already")
+    require(model.kernel.layers == 1, lambda: f"{model.name} is clipped by layer already")
     one = f"{model.name} has one layer"
     require(model.kernel.split is not None, one, "clip its gradients as a whole")
     return _by_layer(model)
@@ -519,7 +524,7 @@ def model(name: str, features: Shape, classes: int, **options: Any) -> Model:
     takes = inspect.signature(make).parameters
     require(
         np.ndim(features) == 0 or "features" not in takes,
-        f"is a shape, and the model {name!r} takes flat features",
+        lambda: f"is a shape, and the model {name!r} takes flat features",
         "take 'cnn' or 'resnet_gn' for images, or flatten them with jaxfl.data.map_features",
         features=features,
     )

@@ -33,7 +33,7 @@ class Output(NamedTuple):
         fits = {"binary": classes == 2, "classes": classes >= 2, "real": classes == 0}
         require(
             fits.get(self.labels, True),
-            f"The {self.name} loss does not serve {classes} classes",
+            lambda: f"The {self.name} loss does not serve {classes} classes",
             "use 'logistic' or 'hinge' for 2, 'softmax' for 2 or more, 'least_squares' or "
             "'absolute' for 0 (real labels)",
         )
@@ -135,13 +135,17 @@ def check_examples(
             )
         require(
             a.ndim == y.ndim + len(shape) and own == shape,
-            f"The model takes features of shape {shape} and one label for each, and the data "
-            f"hold features {a.shape} and labels {y.shape}, the leading axes being rows",
+            lambda: (
+                f"The model takes features of shape {shape} and one label for each, and the data "
+                f"hold features {a.shape} and labels {y.shape}, the leading axes being rows"
+            ),
         )
         wanted = jnp.integer if whole else jnp.floating
         require(
             jnp.issubdtype(a.dtype, wanted),
-            f"Features have dtype {a.dtype}, and the model takes {'integers' if whole else 'floats'}",
+            lambda: (
+                f"Features have dtype {a.dtype}, and the model takes {'integers' if whole else 'floats'}"
+            ),
             "convert (and scale) them, or make the model for a sample like them",
         )
         if out.labels in ("binary", "classes"):

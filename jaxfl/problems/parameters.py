@@ -77,13 +77,17 @@ class Layout(NamedTuple):
         Of a pytree with frozen leaves, the others are taken.
         """
         shapes = tuple(np.shape(leaf) for leaf in jax.tree.leaves(value))
-        require(not any(map(jnp.iscomplexobj, jax.tree.leaves(value))), f"{what} is complex")
+        require(
+            not any(map(jnp.iscomplexobj, jax.tree.leaves(value))), lambda: f"{what} is complex"
+        )
         if shapes == ((self.dim,),):
             return jnp.asarray(jax.tree.leaves(value)[0])
         require(
             jax.tree.structure(value) == self.treedef and shapes == self.shapes,
-            f"{what} has arrays of shapes {list(shapes)[:4]}, and the model takes one vector "
-            f"of {self.dim} numbers or its own pytree of parameters",
+            lambda: (
+                f"{what} has arrays of shapes {list(shapes)[:4]}, and the model takes one vector "
+                f"of {self.dim} numbers or its own pytree of parameters"
+            ),
         )
         leaves = jax.tree.leaves(value)
         return raveled([leaves[i] for i in self.trained])
@@ -118,18 +122,28 @@ def frozen(
     kept = [trainable(path) for path in leaves]
     for path, one in zip(leaves, kept, strict=True):
         yes = isinstance(one, bool | np.bool_)
-        require(yes, f"returns {one!r} for {path!r}", "return True or False", trainable=trainable)
+        require(
+            yes,
+            lambda: f"returns {one!r} for {path!r}",
+            "return True or False",
+            trainable=trainable,
+        )
     seen = f"{', '.join(map(repr, leaves[:4]))}{', ...' if len(leaves) > 4 else ''}"
     require(
-        any(kept), "leaves nothing to learn", f"return True for one of {seen}", trainable=trainable
+        any(kept),
+        "leaves nothing to learn",
+        lambda: f"return True for one of {seen}",
+        trainable=trainable,
     )
     key = jax.random.key(0)
     whole = init(key) if callable(init) else draw(key)
     given = tuple(np.shape(leaf) for leaf in jax.tree.leaves(whole))
     require(
         given == params.shapes,
-        f"The initial point has arrays of shapes {list(given)[:4]}, and the "
-        f"model with frozen parameters takes all of them: {list(params.shapes)[:4]}",
+        lambda: (
+            f"The initial point has arrays of shapes {list(given)[:4]}, and the "
+            f"model with frozen parameters takes all of them: {list(params.shapes)[:4]}"
+        ),
     )
     held = [
         None if keep else np.asarray(leaf)
@@ -150,7 +164,7 @@ def layout(tree: PyTree) -> Layout:
     for leaf in leaves:
         dtype = leaf.dtype if hasattr(leaf, "dtype") else np.result_type(leaf)
         real = jnp.issubdtype(dtype, jnp.floating)
-        require(real, "Parameters must be real numbers", f"one of them has dtype {dtype}")
+        require(real, "Parameters must be real numbers", lambda: f"one of them has dtype {dtype}")
     shapes = tuple(tuple(np.shape(leaf)) for leaf in leaves)
     dim = sum(math.prod(shape) for shape in shapes)
     require(dim != 0, "The model has no parameters", "give it at least one array to learn")

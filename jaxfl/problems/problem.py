@@ -137,7 +137,7 @@ def held_out(problem: Problem, data: str) -> Problem:
     examples = getattr(problem, data)
     require(
         examples is not None,
-        f"needs {data} data, and {problem.name} has none",
+        lambda: f"needs {data} data, and {problem.name} has none",
         "make the problem with a test set, and for validation with validation_share",
         metrics_on=data,
     )
@@ -190,7 +190,7 @@ def _set_aside(test: PyTree | None, owner: PyTree | None, share: float) -> tuple
     chosen = round(share * N) if 0 < share < 1 else 0
     require(
         0 < chosen < N,
-        f"of {N} test examples leaves none on one side",
+        lambda: f"of {N} test examples leaves none on one side",
         "take another share",
         validation_share=share,
     )
@@ -287,7 +287,7 @@ def _try_loss(model: Model, train: PyTree, kind: np.dtype[Any]) -> None:
     with attempt(f"{loss} fails on one example of these data"):
         value = jax.eval_shape(model.loss, jax.ShapeDtypeStruct((model.dim,), kind), example)
     number = getattr(value, "shape", None) == () and jnp.issubdtype(value.dtype, jnp.floating)
-    require(number, f"{loss} returns {kind_of(value)}", "make it return one real number")
+    require(number, lambda: f"{loss} returns {kind_of(value)}", "make it return one real number")
 
 
 @lru_cache(maxsize=64)

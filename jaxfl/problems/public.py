@@ -91,7 +91,9 @@ def box(low: float | Sequence[float], high: float | Sequence[float]) -> Constrai
     l, h = _hashable("low", low), _hashable("high", high)
     ends = np.size(l), np.size(h)
     alike = not np.ndim(l) * np.ndim(h) or ends[0] == ends[1]
-    require(alike, f"The box has {ends[0]} lower and {ends[1]} upper ends", "give equally many")
+    require(
+        alike, lambda: f"The box has {ends[0]} lower and {ends[1]} upper ends", "give equally many"
+    )
     require(
         np.all(np.less(l, h)),
         "A box needs low < high in every coordinate",
@@ -132,7 +134,7 @@ def _box(low: float | tuple[float, ...], high: float | tuple[float, ...]) -> Con
 def _check_fits(per_coordinate: npt.NDArray[np.float64], d: int) -> None:
     require(
         per_coordinate.shape in ((), (d,)),
-        f"The constraint set has {per_coordinate.size} coordinates and the model {d}",
+        lambda: f"The constraint set has {per_coordinate.size} coordinates and the model {d}",
         "give one number for all, or one for each",
     )
 

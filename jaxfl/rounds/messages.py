@@ -81,7 +81,9 @@ def send(
         v = channel.before(link, g)
         require(
             _like(v, g.shape, g.dtype),
-            f"The before of the channel {channel.name!r} returns {kind_of(v)} for {kind_of(g)}",
+            lambda: (
+                f"The before of the channel {channel.name!r} returns {kind_of(v)} for {kind_of(g)}"
+            ),
             "return as many values as the estimate has, of the same dtype",
         )
         if channel.residual is None:
@@ -176,8 +178,10 @@ def release(
         coded = code(encode, value, hp)
         require(
             _like(coded, value.shape, value.dtype),
-            f"The code of the compressor {compressor.name!r} returns {kind_of(coded)} for "
-            f"{kind_of(value)}",
+            lambda: (
+                f"The code of the compressor {compressor.name!r} returns {kind_of(coded)} for "
+                f"{kind_of(value)}"
+            ),
             "return as many values as it is given, of the same dtype",
         )
         value = coded
@@ -190,13 +194,17 @@ def _one_draw(name: str, chosen: Any, d: int) -> None:
     fits = isinstance(chosen, Draw) and len(slots) == 1
     require(
         fits and _like(chosen.index, slots, jnp.integer) and _like(chosen.weight, slots),
-        f"The select of the compressor {name!r} returns "
-        f"{[kind_of(part) for part in chosen] if isinstance(chosen, Draw) else kind_of(chosen)}",
+        lambda: (
+            f"The select of the compressor {name!r} returns "
+            f"{[kind_of(part) for part in chosen] if isinstance(chosen, Draw) else kind_of(chosen)}"
+        ),
         "return a Draw of the coordinates, as integers, and as many weights",
     )
     require(
         slots[0] <= d,
-        f"The select of the compressor {name!r} has {slots[0]} slots, and there are {d} coordinates",
+        lambda: (
+            f"The select of the compressor {name!r} has {slots[0]} slots, and there are {d} coordinates"
+        ),
         "let its capacity give at most as many",
     )
 

@@ -113,8 +113,8 @@ def noises(body: AnyBody, values: Values, facts: ProblemFacts) -> int:
         senders = int(values["cohort"]) if clients.fixed_size else 1
     require(
         0 <= colluding < max(2, senders),
-        f"must be less than the {senders} clients of a sum",
-        f"ask for at most {senders - 1}",
+        lambda: f"must be less than the {senders} clients of a sum",
+        lambda: f"ask for at most {senders - 1}",
         colluding=colluding,
     )
     return max(1, senders - colluding)

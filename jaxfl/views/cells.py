@@ -277,7 +277,7 @@ def restrict(ds: xarray.Dataset, where: Mapping[str, Sequence[Any] | Any]) -> xa
         known = ds[name].values.tolist()
         listed = isinstance(wanted, Iterable) and not isinstance(wanted, str)
         places = sorted({_place(name, known, value) for value in (wanted if listed else [wanted])})
-        require(places, f"There are no values of {name}", "name at least one")
+        require(places, lambda: f"There are no values of {name}", "name at least one")
         ds = ds.isel({name: places})
     return ds
 

@@ -58,7 +58,7 @@ def compare(
     flats = [_keyed(ends(ds, *shown, "uplink_bits"), common) for ds in both]
     one, two = xarray.align(*flats, join="inner", exclude=["seed"])
     none = f"{names[0]} and {names[1]} have no setting in common"
-    require(one.sizes["cell"], none, f"their values of {', '.join(common)} differ")
+    require(one.sizes["cell"], none, lambda: f"their values of {', '.join(common)} differ")
     varied = [name for name in common if len(set(one[name].values)) > 1]
     heads = {name: SYMBOLS.get(name, name) for name in varied} | {"metric": "metric"}
     heads |= {f"{side} {name}": name for side, name in zip("ab", names, strict=True)}

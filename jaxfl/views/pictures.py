@@ -77,7 +77,9 @@ def draw(
     The names begin with numbers, the headline's with 1; ``notes.txt`` has the notes in full.
     Pictures of these formats that an earlier call left in the folder are replaced.
     """
-    require(formats, "No formats are given", f"name at least one of {', '.join(ink.FORMATS)}")
+    require(
+        formats, "No formats are given", lambda: f"name at least one of {', '.join(ink.FORMATS)}"
+    )
     for name in formats:
         choice("format", name, ink.FORMATS)
     drawn, place, files = figures(ds, **options), Path(folder), list[Path]()

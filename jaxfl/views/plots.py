@@ -116,7 +116,9 @@ def curves(
     paths = [Path(p) for p in ([path] if isinstance(path, str | Path) else path)]
     for p in paths:
         drawable = p.suffix.lower() in SUFFIXES
-        require(drawable, f"The name of the picture {str(p)!r} must end in .png, .pdf or .svg")
+        require(
+            drawable, lambda: f"The name of the picture {str(p)!r} must end in .png, .pdf or .svg"
+        )
     pairs = [("", data)] if isinstance(data, xarray.Dataset) else list(data)
     require(pairs, "There are 0 results to draw", "give at least one")
     labels = [label for label, _ in pairs]

@@ -121,7 +121,7 @@ def criterion_of(ds: xarray.Dataset, text: str) -> Criterion:
         way, name = CRITERIA.get(text, ""), text
     check_metric(ds, name)
     ways = f"write 'min:{name}' or 'max:{name}'"
-    require(way in ("min", "max"), f"{text!r} does not say which {name} is best", ways)
+    require(way in ("min", "max"), lambda: f"{text!r} does not say which {name} is best", ways)
     return Criterion(name, 1 if way == "min" else -1)
 
 

@@ -142,7 +142,7 @@ class Links:
         values = np.asarray(speed, np.float64)
         require(
             not values.ndim or len(values) == clients,
-            f"{name} has {values.size} values for {clients} clients",
+            lambda: f"{name} has {values.size} values for {clients} clients",
             "give one number, or one per client",
         )
         return np.broadcast_to(values, clients)

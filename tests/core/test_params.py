@@ -64,3 +64,16 @@ def test_errors_of_a_users_code_are_told_with_their_cause() -> None:
     ):
         1 / 0  # noqa: B018
     assert isinstance(caught.value.__cause__, ZeroDivisionError)
+
+
+def test_a_message_is_formatted_only_where_it_is_raised() -> None:
+    asked: list[str] = []
+
+    def words() -> str:
+        asked.append("words")
+        return "is wrong"
+
+    require(True, words, words, lr=1)
+    assert not asked
+    with pytest.raises(InputError, match=r"lr = 1 is wrong: is wrong\."):
+        require(False, words, words, lr=1)

@@ -430,7 +430,7 @@ def test_chunks_are_as_long_as_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     for seconds, expected in ((5, [1] * 12), (13, [1] * 4 + [2] * 4), (1e6, [6, 6])):
         sizes: list[int] = []
         long: dict[str, Any] = {"chunk_seconds": seconds, "runs_at_once": None}
-        refused(lambda: job(Timed(), problem=problem, **long), "enough")  # noqa: B023
+        refused(lambda: job(Timed(), problem=problem, **long), "enough")
         assert sorted(sizes[1:]) == expected
 
 

@@ -167,7 +167,7 @@ def test_batched_over_clients_and_cells_is_a_loop(key, name):
     for c, b in enumerate((2, 5)):
         for i, m in enumerate(COUNTS):
             one = alone(sampler, keys[i], m, hyper("batch", b, caps))
-            here = jax.tree.map(lambda x: x[c, i], swept)  # noqa: B023
+            here = jax.tree.map(lambda x: x[c, i], swept)
             chex.assert_trees_all_close(here, one, rtol=1e-6)
 
 

@@ -274,7 +274,7 @@ def test_a_run_that_is_too_large_is_told_what_helps(monkeypatch: pytest.MonkeyPa
     for there, words in ((50, r"take storage='bfloat16' \(37.3 GiB\), fewer"), (30, "take fewer")):
         monkeypatch.setattr(memory, "free", lambda device, there=there: there * 2**30)
         given = {"batch": 1, "sigma": 0.1, "lr": 0.1}
-        run = lambda: jaxfl.simulate("soteriafl_sgd", problem, jax.random.key(0), 2, **given)  # noqa: B023, E731
+        run = lambda: jaxfl.simulate("soteriafl_sgd", problem, jax.random.key(0), 2, **given)  # noqa: E731
         refused(run, words)
 
 

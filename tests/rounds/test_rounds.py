@@ -217,8 +217,8 @@ def test_batch_clipping_is_another_thing_and_says_so(key: jax.Array) -> None:
     assert np.linalg.norm(run.x - np.asarray(problem.x0)) <= G * 1.001
     x, total = problem.x0, 0.0
     for i in range(problem.n):
-        rows = jax.tree.map(lambda a: a[i, : int(problem.count[i])], problem.train)  # noqa: B023
-        losses = lambda x: jax.vmap(problem.model.loss, (None, 0))(x, rows).mean()  # noqa: B023, E731
+        rows = jax.tree.map(lambda a: a[i, : int(problem.count[i])], problem.train)
+        losses = lambda x: jax.vmap(problem.model.loss, (None, 0))(x, rows).mean()  # noqa: E731
         g = np.asarray(jax.grad(losses)(x) + jax.grad(problem.model.regularizer)(x))
         total = total + g * min(1, G / np.linalg.norm(g))
     np.testing.assert_allclose(np.asarray(x) - run.x, total / problem.n, rtol=1e-4, atol=1e-7)

@@ -146,7 +146,9 @@ class PaperRules(NamedTuple):
         omega = N["omega"]
         require(
             omega < 1,
-            f"of {self.body.compressor.name} must be below 1, or error feedback learns nothing",
+            lambda: (
+                f"of {self.body.compressor.name} must be below 1, or error feedback learns nothing"
+            ),
             "take top_k, or keep more coordinates",
             omega=omega,
         )

@@ -76,7 +76,7 @@ class Driver:
             problem = plain(program.problem)
             require(
                 not placement(problem, compiler.devices).leaves,
-                f"The clients of {problem.name} are split over devices of this process",
+                lambda: f"The clients of {problem.name} are split over devices of this process",
                 "leave out executor=, or split no clients",
             )
             leaves, tree = jax.tree.flatten(problem)

@@ -77,7 +77,9 @@ def segment(
         for name, _ in extra:
             shape = jnp.shape(measured[name])
             require(
-                not shape, f"The metric {name!r} has shape {shape}", "a sweep keeps numbers only"
+                not shape,
+                lambda: f"The metric {name!r} has shape {shape}",
+                "a sweep keeps numbers only",
             )
         return {name: kept(a) for name, a in measured.items()}
 

@@ -304,8 +304,10 @@ def again(
         programs[i] = found = compiler.compiled(made[i], (tall, wide))
         require(
             found.bytes <= compiler.available,
-            f"A chunk of {tall * wide} runs, as this sweep planned it, needs "
-            f"{found.bytes:,} bytes and {compiler.available:,} are available",
+            lambda: (
+                f"A chunk of {tall * wide} runs, as this sweep planned it, needs "
+                f"{found.bytes:,} bytes and {compiler.available:,} are available"
+            ),
             "give it more {memory}, or start over",
             suggested=MORE_MEMORY,
         )

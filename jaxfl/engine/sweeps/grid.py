@@ -100,7 +100,7 @@ def lay_out(
     given = {name: _values(name, values) for name, values in axes.items()}
     cells = math.prod(map(len, given.values()))
     way = "give fewer values, or divide them over several sweeps"
-    require(cells <= MOST, f"The grid has {cells:,} cells, and the most are {MOST:,}", way)
+    require(cells <= MOST, lambda: f"The grid has {cells:,} cells, and the most are {MOST:,}", way)
     for name in given.keys() & {"seed", "seeds", "round"}:
         raise InputError(f"The grid has an axis {name!r}", "seeds are given as seeds=, rounds run")
     fixed = {**numbers, **({} if rounds is None else {"rounds": rounds})}
@@ -124,7 +124,7 @@ def lay_out(
         names = tuple(dict.fromkeys(algorithm.name for _, algorithm, *_ in combined))
         require(
             len(names) <= 1,
-            f"build makes {', '.join(names)}",
+            lambda: f"build makes {', '.join(names)}",
             "let it take `algorithm`, and span that axis",
         )
         static.insert(0, Axis("algorithm", names, names, True))
@@ -246,7 +246,7 @@ def _maker(
     def make(chosen: dict[str, Any]) -> Algorithm:
         made = called(chosen)
         named = isinstance(made, str | Algorithm)
-        require(named, f"build must return an algorithm, and returned {shown(made)}")
+        require(named, lambda: f"build must return an algorithm, and returned {shown(made)}")
         return one_algorithm(made)
 
     return make, takes
@@ -255,7 +255,7 @@ def _maker(
 def _single(axis: str, given: Mapping[str, Any], argument: str) -> None:
     require(
         axis not in given,
-        f"The grid has an axis {axis!r}, and {argument}= names several",
+        lambda: f"The grid has an axis {axis!r}, and {argument}= names several",
         "drop it",
     )
 
@@ -322,11 +322,13 @@ def _values(name: str, values: Iterable[Any]) -> tuple[Any, ...]:
     require(line, "must be a list of values, since it is an axis", **{name: values})
     some = itertools.islice(values, MOST + 1)
     out = tuple(v.item() if getattr(v, "ndim", None) == 0 else v for v in some)
-    require(len(out) <= MOST, f"The axis {name} has more than {MOST:,} values", "give fewer")
-    require(out, f"The axis {name} has no values", "give at least one, or leave it out")
+    require(
+        len(out) <= MOST, lambda: f"The axis {name} has more than {MOST:,} values", "give fewer"
+    )
+    require(out, lambda: f"The axis {name} has no values", "give at least one, or leave it out")
     for text, times in Counter(map(word, out)).items():
         own = "give it once, or a name of its own, as with jaxfl.schedule(f, 'name')"
-        require(times == 1, f"The axis {name} has {text} twice", own)
+        require(times == 1, lambda: f"The axis {name} has {text} twice", own)
     return out
 
 
@@ -380,7 +382,7 @@ def seeds_of(seeds: int | Sequence[int]) -> tuple[int, ...]:
             raise ValueError
     except (TypeError, ValueError):
         raise InputError("must be a number of seeds, or a list", seeds=seeds) from None
-    require(len(out) <= MOST, f"are more than {MOST:,}", "take fewer", seeds=seeds)
+    require(len(out) <= MOST, lambda: f"are more than {MOST:,}", "take fewer", seeds=seeds)
     different = out and min(out) >= 0 and max(out) < 2**31 and len(set(out)) == len(out)
     require(different, "must hold different whole numbers from 0 on", seeds=seeds)
     return out

@@ -178,13 +178,15 @@ def part(
     for name, labels in (*stored["axes"].items(), ("seeds", stored["seeds"])):
         missing = {word(w): w for w in labels}.keys() - set(map(word, here.get(name, ())))
         lost = f"its {name} has {', '.join(sorted(missing))}, and this one's has not"
-        require(not missing, f"{folder} holds another sweep: {lost}", way)
+        require(not missing, lambda: f"{folder} holds another sweep: {lost}", way)
     seeds = [grid.seeds.index(seed) for seed in stored["seeds"]]
     absent = [axis for name, axis in axes.items() if name not in stored["axes"]]
     unnamed = {axis.name for axis in absent if axis.static or axis.name == "rounds"}
     require(
         paired or not unnamed,
-        f"{folder} has no axis {' or '.join(sorted(unnamed))}, by which unpaired runs get their draws",
+        lambda: (
+            f"{folder} has no axis {' or '.join(sorted(unnamed))}, by which unpaired runs get their draws"
+        ),
         "name another folder",
     )
     mistake: InputError | None = None

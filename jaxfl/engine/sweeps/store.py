@@ -99,7 +99,11 @@ class Store(contextlib.ExitStack):
             return about
         require(not self.manifest.exists(), *self._taken())
         for old in (self.result, *self.chunk(0).parent.glob("chunk-*.npz")):
-            require(not old.exists(), f"{old} exists already", "name another folder, or remove it")
+            require(
+                not old.exists(),
+                lambda: f"{old} exists already",
+                "name another folder, or remove it",
+            )
         return None
 
     def room(self) -> int:
@@ -130,8 +134,10 @@ class Store(contextlib.ExitStack):
         free = self.room()
         require(
             ROOM * nbytes <= free,
-            f"{self.folder} has {free / 2**20:,.0f} MiB free, and the results of this sweep "
-            f"need {ROOM * nbytes / 2**20:,.0f}",
+            lambda: (
+                f"{self.folder} has {free / 2**20:,.0f} MiB free, and the results of this sweep "
+                f"need {ROOM * nbytes / 2**20:,.0f}"
+            ),
             "free some space, name another folder, or evaluate less often",
         )
         text = json.dumps(about, default=str)

@@ -214,8 +214,10 @@ def sweep(
         require(
             not hosts.several()
             or (executor is None and all(placement(p.problem, chosen).leaves for p in made)),
-            f"jax.distributed has joined {jax.process_count()} processes, and the clients of this "
-            "sweep are not split over them",
+            lambda: (
+                f"jax.distributed has joined {jax.process_count()} processes, and the clients of this "
+                "sweep are not split over them"
+            ),
             "start it in one process, and pass {executor} for the other hosts to take part",
             suggested={"executor": None},
         )
@@ -395,7 +397,7 @@ def _check_names(grid: Mapping[str, Any]) -> None:
     for name in grid:
         require(
             name not in REPORTED and not str(name).startswith(PREFIXES),
-            f"An axis of a sweep cannot be called {name!r}, which its result reports",
+            lambda: f"An axis of a sweep cannot be called {name!r}, which its result reports",
             "give the argument or the hyper-parameter another name",
         )
 
@@ -407,7 +409,7 @@ def _extra(metrics: Mapping[str, Metric] | None, grid: Mapping[str, Any]) -> Ext
         taken = {*grid, *LABELS, *Info._fields, *OWN}
         require(
             name not in taken and not name.startswith(PREFIXES),
-            f"A metric of a sweep cannot be called {name!r}",
+            lambda: f"A metric of a sweep cannot be called {name!r}",
             "take another name",
         )
     return extra
