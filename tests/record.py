@@ -47,6 +47,7 @@ from jaxfl.core.errors import InputError
 from jaxfl.engine import results
 
 FILE = Path(__file__).with_name("record.json.gz")
+SHOWN = 4  # differences of one run
 GROUP = 20  # cases that one process computes before it forgets their programs
 HOST, SINGLE, DOUBLE = 1e-11, 2e-6, 1e-11
 TOTALS = ("messages", "coordinates", "gradients", "clamped", "uplink_bits", "downlink_bits")
@@ -305,8 +306,9 @@ def of_sweep(ds: Any, case: Case, key: Any) -> Runs:
         cell = ds.isel(dict(zip(axes, place, strict=True)))
         setting = {}
         for axis in axes:
-            value = cell[axis].item()
-            setting[axis] = value if isinstance(value, str) else number(value)
+            value = cell[axis].item()  # a text beside schedules
+            text = isinstance(value, str) and not value.replace(".", "").isdigit()
+            setting[axis] = value if text else float(value)
         for seed in ds["seed"].values.tolist():
             label = ",".join(f"{k}={v}" for k, v in {**setting, "seed": seed}.items())
             one = of_cell(cell.sel(seed=seed), case)
@@ -324,6 +326,7 @@ def of_cell(ds: Any, case: Case) -> Found:
     add(found, "exact", "rounds", ds["round"].values[seen].tolist())
     for name, variable in ds.data_vars.items():
         name, values = REPORT.get(str(name), str(name)), variable.values
+        name += "/deciles" if "quantile" in variable.dims else ""
         if "round" in variable.dims:
             add_variable(found, name, values[seen], case.double)
         elif name.startswith("used_"):
@@ -510,14 +513,19 @@ def all_of(
 
 
 def compared(recorded: Mapping[str, Runs], now: Mapping[str, Runs], shared: bool) -> int:
-    """Print the differences, and return their number."""
+    """Print the differences, a few of each run, and return their number."""
     lines = [d for name in now for d in differences(name, recorded[name], now[name], shared)]
-    pairs = [(recorded[n][label].get("bits"), one.get("bits"))
-             for n in now for label, one in now[n].items() if label in recorded[n]]  # fmt: skip
-    states = [a == b for a, b in pairs if a and b]
-    print("\n".join(lines), end="\n" if lines else "")
-    print(f"{len(now)} cases, {len(lines)} differences; {sum(states)} of {len(states)} final states "
-          "are equal bit for bit")  # fmt: skip
+    for where, group in itertools.groupby(lines, lambda line: line.split(": ")[0]):
+        here = list(group)
+        more = [f"{where}: and {len(here) - SHOWN} more"] if len(here) > SHOWN else []
+        print("\n".join([*here[:SHOWN], *more]))
+    alike = []
+    for name, runs in now.items():
+        for label, one in runs.items():
+            old = recorded[name].get(label, {})
+            alike += [one["bits"] == old["bits"]] if "bits" in one and "bits" in old else []
+    states = f"{sum(alike)} of {len(alike)} final states are equal bit for bit"
+    print(f"{len(now)} cases, {len(lines)} differences; {states}")
     return len(lines)
 
 
@@ -535,7 +543,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--runs", action="store_true")
     parser.add_argument("--optimized", action="store_true")
     parser.add_argument("--jobs", type=int, default=2)
-    return parser.parse_args()
+    return parser.parse_intermixed_args()
 
 
 def recorded_again(
