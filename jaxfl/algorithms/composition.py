@@ -179,8 +179,8 @@ def _check(name: str, body: Federated | Gossip) -> None:
         choice(role, getattr(body, role), ways)
     covered = body.compressor.exact or body.mechanism.std is None or not body.mechanism.central
     why = (
-        "whose noise is the server's: what compression makes larger than clipping left it, that "
-        "noise does not cover"
+        "whose noise is the server's: compression can enlarge a clipped message beyond what that noise "
+        "covers; use an exact compressor"
     )
     applies(covered, name, why, compressor=body.compressor)
 

@@ -61,7 +61,7 @@ def _zcdp(rho: float, delta: float) -> dict[str, Any]:
 
 
 def _mask(p: float, mu_per_round: float, rounds: int, delta: float) -> dict[str, Any]:
-    """The eps behind a public mask of a share p of coordinates, beside SDM-DSGD's claim."""
+    """The eps behind a public mask of a share p of coordinates, and SDM-DSGD's claim."""
     check_delta(delta)
     return {
         "eps": rdp_eps(mask_rdp(p, mu_per_round, rounds), delta)[0],

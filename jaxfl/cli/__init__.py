@@ -16,7 +16,7 @@
   and config.json
 * :mod:`~jaxfl.cli.parser` -- parse the command line; every mistake is reported in one sentence
 * :mod:`~jaxfl.cli.profiling` -- `jaxfl profile`: compile time, time by phase, arithmetic and
-  traffic beside the machine's own
+  traffic compared with the machine's own
 * :mod:`~jaxfl.cli.questions` -- `jaxfl account`, `jaxfl calibrate` and `jaxfl audit`: privacy by
   the name of an algorithm
 * :mod:`~jaxfl.cli.readers` -- readers of one value: the option as written and its text in, the

@@ -128,17 +128,17 @@ def run_plot(words: Sequence[str]) -> None:
     """usage: jaxfl plot DIR [--OPTION VALUE ...]
 
     Draw pictures of a sweep, the most important first: values against bits, heat maps, and curves with
-    bands over seeds; by default at most six, with --metric at most three for each metric.  notes.txt
-    beside them says of each picture what it shows, how its settings were chosen, which have no value,
-    and which eps is proven.  Of a single run, draw the curves, with all notes under them.
+    bands over seeds; by default six or fewer, with --metric three or fewer for each metric.  notes.txt
+    in the same folder describes each picture: what it shows, how its settings were chosen, which have no
+    value, and which eps is proven.  For a single run, draw the curves, with all notes under them.
 
       jaxfl plot grid --where eps=1,4 --format pdf
       jaxfl plot grid --choose-by validation_accuracy --metric test_accuracy
       jaxfl plot grid --title "Adult" --label soteriafl_sgd=SoteriaFL loss="training loss"
 
-      --metric NAME ...         draw these metrics, at most three pictures each (default: two, that of
-                                --choose-by, on test data if it chose on validation data, and beside
-                                it an accuracy, or beside an accuracy the loss)
+      --metric NAME ...         draw these metrics, three pictures or fewer for each (default: two, that
+                                of --choose-by, on test data if it chose on validation data, and an
+                                accuracy, or the loss if the first is an accuracy)
       --title TEXT              title of the pictures
       --label OLD=NEW ...       write NEW for algorithms, axes and metrics named OLD
       --out DIR                 folder for the pictures (default: DIR/pictures)

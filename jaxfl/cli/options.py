@@ -212,7 +212,7 @@ class Setup:
     eval_every: int | None = _run(
         None,
         "E",
-        "evaluate after every E rounds (default: at least 3 evaluations, at most 100, and as many as take "
+        "evaluate after every E rounds (default: between 3 and 100 evaluations, as many as take "
         "a tenth of the work; 0: only at the start and the end)",
         whole(0),
     )

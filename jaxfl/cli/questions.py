@@ -80,7 +80,7 @@ def run_calibrate(words: Sequence[str]) -> None:
     r"""usage: jaxfl calibrate NAME --eps E --delta D [--PARAMETER VALUE ...]
 
     Compute the least noise for which (eps, delta) is proven, and print the noise of the paper's
-    formula beside it.  `eps` is the proven one, and the lines on the paper say how far its formula
+    formula too.  `eps` is the proven one, and the lines on the paper say how far its formula
     applies.  No data are read.
 
       jaxfl calibrate soteriafl_gd --samples 3256 --rounds 100 --clip 0.5 --eps 5 --delta 1e-3
@@ -99,14 +99,14 @@ def run_audit(words: Sequence[str]) -> None:
     r"""usage: jaxfl audit ALGORITHM [--runs R] [--PARAMETER VALUE ...]
 
     Measure a lower bound on eps by an attack: run the algorithm R times on each of two data sets that
-    differ in one record, and tell the data sets apart by what the server sees.  At the stated
+    differ in one record, and distinguish the data sets by what the server sees.  At the stated
     confidence the true eps is at least `lower`.  `refutes_claim` says whether the claimed eps is below
     that, and `refutes_proof` whether the proven one is.  Of the two bounds, `plain` assumes nothing, and
-    `curve` that the noise has the shape which the accountant assumes; `lower` is the one that promised
-    more on half of the runs.  `statistic` is the number by which a run is told apart.
+    `curve` that the noise has the shape which the accountant assumes; `lower` is one of the two, chosen on
+    separate runs.  `statistic` is the number that distinguishes runs.
 
-    Of an algorithm with parts of your own (--import FILE) nothing is proven.  `described` is then the eps
-    of the event that it describes, `refutes_described` whether that is below `lower`, `verdict` says so
+    Nothing is proven for an algorithm with parts of your own (--import FILE).  `described` is then the eps
+    of the event that it describes, `refutes_described` whether that is below `lower`, `verdict` the same
     in words, and `did_not_look_at` what the attack cannot see.
 
       jaxfl audit ldp_sgd --samples 1000 --rounds 100 --runs 10000 --batch 50 --eps 5

@@ -98,7 +98,7 @@ class Spans:
 
     @property
     def runs(self) -> int:
-        """The number of runs at most: an algorithm without a hyper-parameter runs once along its axis."""
+        """An upper bound on the number of runs: axes that an algorithm does not use are broadcast."""
         axes = [*self.static.values(), *self.numbers.values(), self.algorithms, self.seeds]
         return math.prod(map(len, axes))
 
@@ -130,7 +130,7 @@ class Session:
         "repeat",
     )
     chunk_seconds: float | None = _run(
-        None, "SECONDS", "time that a chunk of --on takes, at most (default: 300)", real(above=0)
+        None, "SECONDS", "longest time that a chunk of --on takes (default: 300)", real(above=0)
     )
     out: str | None = _output(
         None, "DIR", "folder for the result (default: results/sweep-ALGORITHMS-DATA)"

@@ -9,7 +9,7 @@
 * :mod:`~jaxfl.rounds.gossip` -- the round body of a network without a server: clients keep models
   and talk to neighbours
 * :mod:`~jaxfl.rounds.messages` -- clients' messages: noised, compressed, and added up
-* :mod:`~jaxfl.rounds.transcript` -- the event of a body's rounds, as accountants read it
+* :mod:`~jaxfl.rounds.transcript` -- build the privacy event of a round body
 """
 
 from jaxfl.rounds.federated import Federated

@@ -1,4 +1,4 @@
-"""The event of a body's rounds, as accountants read it.  Host side.
+"""Build the privacy event of a round body.  Host side.
 
 ``body`` is a :class:`jaxfl.rounds.Federated` or a :class:`jaxfl.rounds.Gossip`; in the latter all
 clients take part, and each message is seen.

@@ -46,7 +46,7 @@ def marina(**parts: Unpack[Parts]) -> Algorithm:
         g <- mean_i grad f_i(x) with probability p, else g + mean_i C_i(grad f_i(x) - grad f_i(x'))
         x' <- x,  x <- x - eta g
 
-    A sparsifier with a shared seed, so that its full rounds cost 32 bits a coordinate.
+    A sparsifier with a shared seed: its full rounds cost 32 bits a coordinate.
     Not private.
     """
     chosen = part("compressor", parts.get("compressor")) or compressors.random_k(False)

@@ -75,7 +75,7 @@ def localized_accelerated_mbsgd(**parts: Unpack[Parts]) -> Algorithm:
             over {w in W : |w - w_{i-1}| <= 2L/lambda_i}
             by multistage_accelerated with mu = lambda_i for R_i rounds, from w_{i-1}
 
-    A record belongs to one phase, so that privacy is that of the worst phase.
+    A record belongs to one phase: privacy is that of the worst phase.
     """
     return _algorithm("localized_accelerated_mbsgd", Variant("multistage", True), **parts)
 

@@ -55,8 +55,8 @@ def porter_dp(**parts: Unpack[Network]) -> Algorithm:
         v_i <- v_i + k sum_j W_ij (q_j - q_i) + g_i - g_i',   q_i <- q_i + C(v_i - q_i)
         x_i <- x_i + k sum_j W_ij (p_j - p_i) - eta v_i,      p_i <- p_i + C(x_i - p_i)
 
-    g_i' is the noised gradient of the round before, so that all that a client sends is made of its g_i:
-    one release of each round is what an accountant counts, though there are two messages.  C may be
+    g_i' is the noised gradient of the round before: all that a client sends is made of its g_i, and an
+    accountant counts one release of each round, though there are two messages.  C may be
     biased, and needs an omega below 1: top-k by default.
     """
     return _algorithm("porter_dp", True, **parts)

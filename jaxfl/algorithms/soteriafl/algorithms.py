@@ -181,7 +181,7 @@ def soteriafl_gd(**parts: Unpack[Parts]) -> Algorithm:
         v_i = C_i(g_i - s_i),  s_i <- s_i + gamma v_i
         v = s + mean_i v_i,  x <- x - eta v,  s <- s + gamma mean_i v_i
 
-    The shifts s_i learn the gradients, so that less and less is left to compress.
+    The shifts s_i learn the gradients: less and less is left to compress.
     """
     kind = Variant(SGD, channel=channels.shifted, whole=True)
     return _algorithm("soteriafl_gd", kind, **parts)
@@ -200,7 +200,7 @@ def soteriafl_sgd(**parts: Unpack[Framework]) -> Algorithm:
         v_i = C_i(g_i - s_i),  s_i <- s_i + gamma v_i
         v = s + mean_i v_i,  x <- x - eta v,  s <- s + gamma mean_i v_i
 
-    The shifts s_i learn the gradients, so that less and less is left to compress.
+    The shifts s_i learn the gradients: less and less is left to compress.
 
     With another ``estimator`` it is the paper's Algorithm 2.  Where that declares the constants of
     Assumption 3 (``Estimator.assume``), step size and noise are those of Theorems 2 and 3.

@@ -102,15 +102,15 @@ def sweep(
     one; ``problem`` a problem, several by name, or such a function.  ``grid`` maps axes to values: the
     arguments of ``build`` and ``problem`` are static axes, and each of their values is compiled; all
     other axes are hyper-parameters (also ``rounds``, and schedules such as ``"cosine:0.3"``), whose
-    cells run in one program.  An algorithm without a hyper-parameter runs once along its axis.
+    cells run in one program.  Axes that an algorithm does not use are broadcast.
     ``numbers`` are hyper-parameters of all cells; the rest follows from each cell's theory.
     ``metrics``, ``eval_every`` and ``noise`` are those of :func:`simulate`.  A *cell* is a setting: the
     values of all axes.
 
     Seed s is the run that :func:`simulate` makes with ``fold_in(key, s)``, or without ``key`` with
     ``jax.random.key(s)``: all cells of a seed share their draws, so that they differ by the axes and
-    not by chance.  With ``paired=False`` each cell has its own draws.  Draws and counts do not depend
-    on other cells, chunks or devices; all else is equal up to rounding.
+    not by chance.  With ``paired=False`` each cell has its own draws.  Random draws and counts never
+    depend on other cells, chunks or devices; floats may differ by rounding.
 
     Chunks of the grid have at most ``runs_at_once`` runs and fit in ``memory`` bytes (default: most of
     what is free on ``devices``, by default all local ones, which share the runs; a problem whose clients
