@@ -250,7 +250,7 @@ MISTAKES = [
     (dict(sigma=None, delta=1e-320), "at least 1e-300 and below 1 ("),
     (dict(sigma=None, eps=float("inf")), "eps = inf must be above 0 and at most"),
     (
-        dict(algorithm="ldp_gd", sigma=None, eps=1e38, clip=1e-30, k=None, batch=None),
+        dict(algorithm="ldp_gd", sigma=None, eps=1e38, clip=1e-17, k=None, batch=None),
         "asks for so little noise that none is left",
     ),
     (dict(smoothness=float("inf")), "smoothness = inf"),
