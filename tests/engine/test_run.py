@@ -249,10 +249,7 @@ MISTAKES = [
     (dict(resume=jaxfl), "resume = <module 'jaxfl'"),
     (dict(sigma=None, delta=1e-320), "at least 1e-300 and below 1 ("),
     (dict(sigma=None, eps=float("inf")), "eps = inf must be above 0 and at most"),
-    (
-        dict(algorithm="ldp_gd", sigma=None, eps=1e38, clip=1e-17, k=None, batch=None),
-        "asks for so little noise that none is left",
-    ),
+    (dict(clip=1e-30), "clip = 1e-30 is below what the norm of a gradient in 32 bits"),
     (dict(smoothness=float("inf")), "smoothness = inf"),
     (dict(rounds=2**31), "rounds = 2147483648 must be at least 1 and at most 2147483647"),
     (dict(k=None, omega=8.0), "omega = 8.0 must be at least 0 and at most 7"),
