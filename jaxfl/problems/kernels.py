@@ -92,8 +92,8 @@ def dense_kernel(
     With ``v_l = d f / d z_l`` the gradient in W_l is ``u_l v_l'``, so that
     ``<g, h> = sum_l (u_l(g) . u_l(h)) (v_l(g) . v_l(h))``.  ``widths`` are the features, the hidden
     widths and the outputs; a single output enters ``output_loss`` as a scalar.  The coordinates of
-    x are W_1, W_2, ... row by row, the bias being the last row of each.  ``apart`` makes the kernel of
-    several layers.
+    x are W_1, W_2, ... row by row, the bias being the last row of each.  ``activation`` takes the units of
+    all examples of a batch.  ``apart`` makes the kernel of several layers.
     """
     shapes = layer_shapes(widths, bias)
     ends = [sum(math.prod(s) for s in shapes[:l]) for l in range(len(shapes) + 1)]
@@ -103,12 +103,6 @@ def dense_kernel(
     def matrices(x: Array) -> list[Array]:
         return [x[i:j].reshape(s) for (i, j), s in zip(pairwise(ends), shapes, strict=True)]
 
-    def bent(z: Array) -> tuple[Array, Array]:
-        """The activations of one example, which may be a user's function, and their slopes."""
-        assert activation is not None
-        h, slope = jax.jvp(activation, (z,), (jnp.ones_like(z),))
-        return h, slope
-
     def factors(x: Array, batch: PyTree) -> DenseFactors:
         a, W = batch[0], matrices(x)
         z = a @ W[0][: widths[0]]
@@ -116,7 +110,8 @@ def dense_kernel(
             z = z + W[0][None, -1]
         u, slopes = [], []
         for W_l in W[1:]:
-            h, slope = jax.vmap(bent)(z)
+            assert activation is not None
+            h, slope = jax.jvp(activation, (z,), (jnp.ones_like(z),))
             if bias:
                 h = jnp.concatenate([h, jnp.ones_like(h[:, :1])], axis=1)
             u.append(h)

@@ -244,6 +244,10 @@ def _build(
         assert out.curvature is not None
         return out.curvature * (largest_square(train[0], count) + bias) + reg.smoothness
 
+    # a user's function sees one example at a time, whatever it does
+    apart = activation
+    if activation is not None and not any(activation is f for f in ACTIVATIONS.values()):
+        apart = jax.vmap(activation)
     correct = out.correct
     made = Model(
         name=name,
@@ -254,7 +258,7 @@ def _build(
         regularizer=reg.value,
         kernel=linear_kernel(output_loss)
         if linear
-        else dense_kernel(widths, output_loss, activation, bias),
+        else dense_kernel(widths, output_loss, apart, bias),
         correct=None if correct is None else lambda x, e: correct(forward(x, e[0]), e[1]),
         project=within.project,
         smoothness=smoothness if len(widths) == 2 and out.curvature is not None else None,
