@@ -674,6 +674,26 @@ def a_code_that_holds_the_data() -> Any:
 # --- others --------------------------------------------------------------------------------------
 
 
+@case("kernel", word="kernel")
+def factors_that_say_they_are_jaxfls() -> Any:
+    """They equal those of jaxfl's kernel, by a method of their own, and are 100 times as large."""
+    model = jaxfl.models.logistic(FEATURES)
+    true = model.kernel.factors
+
+    class Same:
+        def __call__(self, x: Any, batch: Any) -> Any:
+            return 100 * true(x, batch)
+
+        def __eq__(self, other: object) -> bool:
+            return True
+
+        def __hash__(self) -> int:
+            return hash(true)
+
+    mine = model.kernel._replace(factors=Same())
+    return Composed("ldp_sgd", problem=problem_of(model._replace(kernel=mine)))
+
+
 @case("kernel", "unproven")
 def a_model_that_is_a_subclass() -> Any:
     """All entries of the model are jaxfl's, and its kernel is read through a property."""

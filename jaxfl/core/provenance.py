@@ -122,23 +122,21 @@ def kernel(found: Kernel) -> Kernel:
     Its loss may be the user's: a kernel clips the gradients of whatever loss.
     """
     first, *others = _of_kernel(found)
-    _kernels[first] = tuple(others)
+    _kernels[first] = id(first), *others
     return found
 
 
 def known_convexity(model: Model) -> Model:
     """Register that jaxfl knows whether the losses of a model and its regularizer are convex."""
-    _convexity[model.kernel.factors] = model.regularizer, model.convex
+    factors = model.kernel.factors
+    _convexity[factors] = id(factors), model.regularizer, model.convex
     return model
 
 
 def own_convexity(model: Model) -> bool:
     """Return whether jaxfl, and not the user, says that a model is convex."""
-    try:
-        known = _convexity.get(model.kernel.factors)
-    except TypeError:  # no function
-        return False
-    return identity(known) == identity((model.regularizer, model.convex))
+    factors = model.kernel.factors
+    return _held(_convexity, factors, (model.regularizer, model.convex))
 
 
 def ours(value: Any) -> bool:
@@ -168,11 +166,16 @@ def own_kernel(found: Kernel) -> bool:
     if type(found) is not Kernel:
         return False
     first, *others = _of_kernel(found)
+    return _held(_kernels, first, tuple(others))
+
+
+def _held(table: Any, function: Any, rest: tuple[Any, ...]) -> bool:
+    """Return whether a table has this very function, whatever it is equal to, with the rest."""
     try:
-        known = _kernels.get(first)
+        known = table.get(function)
     except TypeError:  # no function, and nothing that could be registered
         return False
-    return known is not None and identity(tuple(others)) == identity(known)
+    return identity(known) == identity((id(function), *rest))
 
 
 def _of_kernel(found: Kernel) -> tuple[Any, ...]:
