@@ -15,13 +15,14 @@ from jaxfl.core.errors import InputError
 from jaxfl.core.schedules import schedule
 from jaxfl.core.types import Algorithm, Problem
 from jaxfl.core.version import __version__
-from jaxfl.engine import executors, sweeps, trackers
+from jaxfl.engine import executors, trackers
 from jaxfl.engine.callbacks import Evaluation
 from jaxfl.engine.profiling import Profile, profile
-from jaxfl.engine.pure import functions
+from jaxfl.engine.functions import functions
 from jaxfl.engine.results import load
-from jaxfl.engine.run import Progress, Run, Stop, simulate
-from jaxfl.engine.sweeps.sweep import sweep
+from jaxfl.engine.progress import Plan, Progress
+from jaxfl.engine.simulate import Run, Stop, simulate
+from jaxfl.engine.sweep import sweep
 from jaxfl.parts import (
     aggregations,
     channels,
@@ -45,6 +46,7 @@ __all__ = [
     "Algorithm",
     "Evaluation",
     "InputError",
+    "Plan",
     "Problem",
     "Profile",
     "Progress",
@@ -81,7 +83,6 @@ __all__ = [
     "servers",
     "simulate",
     "sweep",
-    "sweeps",
     "theory",
     "trackers",
     "types",

@@ -27,7 +27,6 @@ import sys
 import tempfile
 import time
 import warnings
-import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -350,7 +349,8 @@ def key_of_seed(case: Case, key: Any, seed: int, setting: Mapping[str, Any], pai
     label = "|".join(
         f"{k}={v if isinstance(v, str) else format(float(v), '.12g')}" for k, v in given
     )
-    return jax.random.fold_in(key, zlib.crc32(f"{case.algorithm}|{label}".encode()))
+    salts = np.frombuffer(hashlib.sha256(f"{case.algorithm}|{label}".encode()).digest()[:8], "<u4")
+    return jax.random.fold_in(jax.random.fold_in(key, salts[0]), salts[1])
 
 
 def one_of_sweep(case: Case, found: Found) -> Found:

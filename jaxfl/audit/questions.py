@@ -46,7 +46,7 @@ from jaxfl.audit.ranges import ATTACKS, checked
 from jaxfl.core.errors import InputError, require
 from jaxfl.core.params import at_most_one, choice, closest, exactly_one
 from jaxfl.core.types import Algorithm, ProblemFacts
-from jaxfl.engine.record import honest
+from jaxfl.engine.runs import honest
 from jaxfl.privacy import accountants, calibration
 from jaxfl.privacy import dp_event as exports
 from jaxfl.privacy.claims import Claim, understates

@@ -17,7 +17,7 @@
 * :mod:`~jaxfl.engine.profiling` -- time a round by phase, and compare it with what the machine
   can do
 * :mod:`~jaxfl.engine.pure` -- rounds as pure functions, for the user's own loop
-* :mod:`~jaxfl.engine.record` -- the record of a run: state, history, privacy, and the settings
+* :mod:`~jaxfl.engine.runs` -- the record of a run: state, history, privacy, and the settings
   that reproduce it
 * :mod:`~jaxfl.engine.results` -- a run as labelled arrays, and as one portable file
 * :mod:`~jaxfl.engine.run` -- run an algorithm: rounds compiled once, metrics at a cadence,

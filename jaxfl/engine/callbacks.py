@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-import math
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, TypeAlias
@@ -13,16 +12,15 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from jaxfl.core.errors import require
-from jaxfl.core.types import Source, State
-from jaxfl.engine.log import Entry, Log
-from jaxfl.engine.record import Record, totals
-from jaxfl.engine.results import accounted, labelled
+from jaxfl.core.types import Info, Source
+from jaxfl.engine.dataset import Found, accounted, record_of
+from jaxfl.engine.log import Log
+from jaxfl.engine.plan import Chunk, looks
+from jaxfl.engine.results import labelled
+from jaxfl.engine.runs import DONE, LOST, Record, totals
+from jaxfl.engine.store import Arrays
 
-__all__ = ["DONE", "LOST", "Callback", "Callbacks", "Evaluation", "Follower", "RunInfo", "Spent"]
-
-# how runs end
-DONE = "finished"
-LOST = "diverged: the loss is not finite from round {} on"
+__all__ = ["Callback", "Callbacks", "Evaluation", "RunInfo", "Spent", "Watch"]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -32,7 +30,7 @@ class RunInfo:
     algorithm: str
     problem: str
     labels: dict[str, Any]  # the value on each axis of a sweep that applies; of a single run empty
-    seed: int | None  # of a run of a sweep
+    seed: int | None  # of a run of a sweep; of a single run None
     rounds: int  # that are planned
     values: dict[str, Any] = dataclasses.field(repr=False)  # all hyper-parameters
     sources: dict[str, Source] = dataclasses.field(repr=False)  # of each value
@@ -71,12 +69,10 @@ class Evaluation:
 
 
 class Spent:
-    """The eps of the first rounds of a run, or of the runs of a cell, to be evaluated at ``rounds``."""
+    """The eps of the first rounds of the runs of a cell, to be evaluated at ``rounds``."""
 
     def __init__(self, record: Record, rounds: Sequence[int]) -> None:
-        end: Any = np.int32(rounds[-1])  # events read no other field of a state
-        state = State(*[end] * len(State._fields))
-        self.record = dataclasses.replace(record, state=state, log=Log())
+        self.record = record
         self.rounds = np.asarray(rounds)[accounted(len(rounds))]
         self.known: dict[tuple[int, bool], float] = {}
         self.claimed = functools.cache(self._claimed)
@@ -140,32 +136,78 @@ class Callbacks:
                 end(run, ended)
 
 
-class Follower:
-    """Hands the evaluations of one run to callbacks, those of earlier calls first."""
+class Watch:
+    """Hands the evaluations of runs to callbacks, while a chunk is computed and when it is finished.
 
-    def __init__(self, callbacks: Callbacks, record: Record, later: Sequence[int]) -> None:
-        self.callbacks, self.log, self.cost = callbacks, record.log, record.cost
-        self.count = 0  # evaluations that were handed over
-        rounds = [*record.log.rounds, *later]
-        self.spent = Spent(record, rounds)
-        self.run = RunInfo(
-            record.algorithm.name,
-            record.problem.name,
-            {},
-            None,
-            rounds[-1],
-            record.values,
-            record.sources,
-            dict(record.settings),
-        )
+    A run is followed from its first evaluation to its last, or to the one at which it diverged or a rule
+    stopped it.
+    """
 
-    def read(self, until: float = math.inf) -> None:
-        """Hand over the evaluations up to round ``until``, which the device has computed."""
-        for entry in self.log.read(until)[self.count :]:
-            self.count += 1
-            self.callbacks.call(self._evaluation(entry))
+    def __init__(self, callbacks: Callbacks, found: Found, alone: bool) -> None:
+        self.callbacks, self.found, self.alone = callbacks, found, alone
+        self.chunk: Chunk | None = None  # in progress
+        self.count = 0  # its evaluations that were handed over
+        self.runs: dict[tuple[int, int], RunInfo] = {}  # that have not ended, by their place
+        self.spent: dict[int, Spent] = {}  # by place of the cell
 
-    def _evaluation(self, entry: Entry) -> Evaluation:
-        spent = labelled(totals(self.cost, entry.counts))
-        metrics = {n: a if np.ndim(a) else a.item() for n, a in entry.metrics.items()}
-        return Evaluation(self.run, entry.round, metrics, spent, self.spent)
+    def read(self, chunk: Chunk, arrays: Arrays) -> None:
+        """Hand over the new evaluations of a chunk in progress."""
+        if chunk is not self.chunk:
+            self._begin(chunk)
+        self._hand_over(chunk, arrays, self.count)
+        self.count = len(arrays["rounds"])
+
+    def finished(self, chunk: Chunk, arrays: Arrays) -> None:
+        """Hand over the rest of a chunk, and end its runs."""
+        self.read(chunk, arrays)
+        for run in self.runs.values():
+            self.callbacks.end(run, DONE)
+        self.chunk = None
+
+    def _begin(self, chunk: Chunk) -> None:
+        program = self.found.programs[chunk.program]
+        study = self.found.grid.studies[program.study]
+        self.chunk, self.count, self.runs, self.spent = chunk, 0, {}, {}
+        for j, c in enumerate(chunk.cells):
+            cell = program.cells[c]
+            record = record_of(self.found, study, cell, chunk.seeds[0], chunk, None, (0, j))
+            self.spent[j] = Spent(record, looks(program, chunk))
+            places = zip(self.found.grid.axes, (*study.place, *cell.place), strict=True)
+            labels = {axis.name: axis.labels[i] for axis, i in places if i is not None}
+            for i, seed in enumerate(chunk.seeds):
+                self.runs[i, j] = RunInfo(
+                    program.algorithm.name,
+                    study.problem.name,
+                    {} if self.alone else labels,
+                    None if self.alone else self.found.grid.seeds[seed],
+                    cell.rounds,
+                    cell.values,
+                    cell.sources,
+                    record.settings,
+                )
+
+    def _hand_over(self, chunk: Chunk, arrays: Arrays, first: int) -> None:
+        """Call the callbacks with the evaluations from the ``first`` on, run by run."""
+        program = self.found.programs[chunk.program]
+        skip = {"rounds", "diverged_at", "stopped_at", "ended", "seconds", "x", *Info._fields}
+        rounds = arrays["rounds"].tolist()
+        for j, c in enumerate(chunk.cells):
+            cell = program.cells[c]
+            counts: Any = {name: arrays[name][:, j] for name in Info._fields}
+            cost = program.algorithm.cost(cell.values, cell.facts)
+            spent = labelled(totals(cost, counts))
+            for i in range(len(chunk.seeds)):
+                for k in range(first, len(rounds) if (i, j) in self.runs else 0):
+                    run, now = self.runs[i, j], rounds[k]
+                    seen = {n: _plain(a[i, j, k]) for n, a in arrays.items() if n not in skip}
+                    used = {name: row[i, k].item() for name, row in spent.items()}
+                    self.callbacks.call(Evaluation(run, now, seen, used, self.spent[j]))
+                    lost = now == arrays["diverged_at"][i, j]
+                    if lost or now == arrays["stopped_at"][i, j]:
+                        why = LOST.format(now) if lost else str(arrays["ended"][i, j])
+                        self.callbacks.end(self.runs.pop((i, j)), why)
+                        break
+
+
+def _plain(value: Any) -> Any:
+    return value if np.ndim(value) else value.item()

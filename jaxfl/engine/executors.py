@@ -1,6 +1,6 @@
 """What computes the chunks of a sweep elsewhere: local processes, Ray, Dask and SLURM.
 
-Each is an executor: ``submit(function, *arguments)`` returns a future (:mod:`jaxfl.engine.sweeps.driver`).
+Each is an executor: ``submit(function, *arguments)`` returns a future (:mod:`jaxfl.engine.driver`).
 
 >>> with processes(2) as executor:
 ...     executor.submit(sum, [1, 2]).result()
@@ -35,7 +35,7 @@ from jaxfl.core.checks import imported
 from jaxfl.core.errors import InputError, one_line, require
 from jaxfl.core.files import writable
 from jaxfl.core.params import closest, whole
-from jaxfl.engine.sweeps import worker
+from jaxfl.engine import worker
 
 __all__ = ["dask", "opened", "processes", "ray", "read", "serve", "slurm"]
 

@@ -18,10 +18,11 @@ from jaxfl.core.errors import InputError
 from jaxfl.core.hosts import on_host
 from jaxfl.core.progress import plural
 from jaxfl.core.types import Clients
-from jaxfl.engine.record import Record, dtype
+from jaxfl.engine.runs import Record
 from jaxfl.privacy.accountants import STATUS, epsilon
 from jaxfl.privacy.events import Stated, Unproven, plain_events
 from jaxfl.privacy.gaussian import Floats, check_delta
+from jaxfl.problems.identity import dtype
 
 __all__ = ["Ledger", "differing", "ledger", "spread", "turns"]
 

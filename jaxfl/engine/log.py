@@ -88,9 +88,14 @@ class Log:
         self.read()
         self.content = self.content._replace(past=self.content.past[:-1])
 
-    def copy(self) -> Log:
-        """Another log of the same content."""
-        return Log(self.rounds, self.metrics, self.counts, self.total)
+    def at(self, seed: int, cell: int) -> Log:
+        """The log of one run of a chunk."""
+
+        def of(counts: Counts) -> Counts:
+            return {name: int(a[seed, cell]) for name, a in counts.items()}
+
+        metrics = [{name: a[seed, cell] for name, a in one.items()} for one in self.metrics]
+        return Log(self.rounds, metrics, [of(one) for one in self.counts], of(self.total))
 
     @property
     def entries(self) -> list[Entry]:

@@ -1,4 +1,4 @@
-"""The loop over rounds of one run or of the runs of a chunk, and what it compiles: rounds, metrics."""
+"""The loop over the rounds of a chunk, and what it compiles: rounds, metrics."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import inspect
 import math
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple, Protocol
 
 import jax
@@ -15,7 +15,7 @@ import numpy as np
 
 from jaxfl.core.checks import kind_of
 from jaxfl.core.errors import require, shown
-from jaxfl.core.hosts import on_host, several
+from jaxfl.core.hosts import on_host
 from jaxfl.core.interrupts import interrupts_deferred
 from jaxfl.core.schedules import Schedule
 from jaxfl.core.types import (
@@ -107,7 +107,7 @@ def cadence(rounds: int, work: Work) -> int:
 
 
 class Runs(Protocol):
-    """A run, or the runs of a chunk: what rounds change."""
+    """The runs of a chunk: what rounds change."""
 
     state: State
     log: Log
@@ -134,10 +134,10 @@ class Ready(NamedTuple):
 
 
 class Loop:
-    """The rounds of one run, or of the runs of a chunk together, in calls of bounded work.
+    """The rounds of the runs of a chunk together, in calls of bounded work.
 
-    A call ends at the next multiple of one of ``marks``, if its work allows.  Its results are read one
-    call later, while the device is busy.
+    A call ends at the next evaluation, if its work allows.  Its results are read one call later, while
+    the device is busy.
     """
 
     def __init__(
@@ -148,13 +148,11 @@ class Loop:
         every: int,
         work: Work,
         most: int,
-        marks: Sequence[int] = (),
     ) -> None:
         self.step, self.runs = step, runs
-        self.rounds, self.every, self.most = rounds, every, most
+        self.rounds, self.every, self.most = rounds, every or rounds, most
         self.work = work  # of a round and of an evaluation, of all runs
-        self.marks = [mark for mark in (every, *marks) if mark]
-        self.t = int(np.ravel(runs.state.t)[0]) if runs.log.rounds else 0
+        self.t = int(np.max(runs.state.t)) if runs.log.rounds else 0
         self.seen = False  # whether the last call has evaluated
         self.unread = 0.0  # work of the calls that nobody has waited for
         self.counts: Any = None  # of the last call
@@ -167,13 +165,7 @@ class Loop:
 
     def due(self, t: int) -> bool:
         """Whether metrics are computed at round t."""
-        return t in (0, self.rounds) or bool(self.every and t % self.every == 0)
-
-    def evaluations(self) -> list[int]:
-        """The rounds after this one at which metrics are computed."""
-        every = self.every or self.rounds
-        later = range(self.t - self.t % every + every, self.rounds, every)
-        return [*later, *([self.rounds] if self.t < self.rounds else [])]
+        return t in (0, self.rounds) or t % self.every == 0
 
     def begin(self) -> None:
         """Call the compiled programs without a round; evaluate a new run, or align a resumed one."""
@@ -190,7 +182,7 @@ class Loop:
         count, reported = 0, time.perf_counter()
         while self.t < self.rounds:
             counts, t, loss, work = self.counts, self.t, self.loss, self.unread
-            end = min(self.rounds, t + self.most, *(t - t % mark + mark for mark in self.marks))
+            end = min(self.rounds, t + self.most, t - t % self.every + self.every)
             with interrupts_deferred():  # an interrupt between its lines would lose the state
                 self._call(end, self.due(end))
             late, count = time.perf_counter() - reported >= SECONDS, count + 1
@@ -204,8 +196,6 @@ class Loop:
 
     def _call(self, end: int, seen: bool, first: bool = False) -> None:
         state, counts, metrics = self.step(self.runs.state, first, self.t, end, seen)
-        if several():  # or processes might exchange the results of programs in different orders
-            jax.block_until_ready((state, counts, metrics))
         self.runs.log.add(end, counts, metrics)
         self.unread += (end - self.t) * self.work.round + seen * self.work.evaluation
         self.counts, self.seen = counts, seen

@@ -19,8 +19,9 @@ from jaxfl.core.params import whole
 from jaxfl.core.types import Algorithm, Array, Hyper, Info, Key, Problem, PyTree, State
 from jaxfl.engine.loop import measure
 from jaxfl.engine.memory import check_room, remembered
-from jaxfl.engine.record import device_name, dtype
+from jaxfl.engine.runs import device_name
 from jaxfl.problems.facts import facts_of
+from jaxfl.problems.identity import dtype
 from jaxfl.rounds.blocks import Block, ClientBlock, stream
 from jaxfl.rounds.estimates import mean_estimate, own_estimate, work_of
 from jaxfl.rounds.federated import Federated

@@ -1,4 +1,4 @@
-"""A run as labelled arrays, and as one portable file.
+"""Results as one portable file, and what they say in words.
 
 Files are netCDF3, which every netCDF reader opens.  It has no 64-bit integers, so totals are
 float64; a total that float64 would round raises an error.  The first attribute is a digest of all other
@@ -29,26 +29,22 @@ from jaxfl.core.files import (
     sealed,
     writable,
 )
-from jaxfl.core.types import Algorithm, Problem
-from jaxfl.engine.ledger import differing
-from jaxfl.engine.loop import check_name
-from jaxfl.engine.record import Record, totals
 from jaxfl.privacy.claims import understates
-from jaxfl.privacy.events import protects
-from jaxfl.privacy.reports import PUBLIC
 
 if TYPE_CHECKING:
     import xarray
 
 
 __all__ = [
+    "FORMAT",
+    "LABELS",
     "RESULT",
-    "accounted",
-    "clients_of",
     "config",
-    "dataset",
+    "exact",
     "labelled",
     "load",
+    "plain",
+    "portable",
     "privacy",
     "save",
 ]
@@ -100,59 +96,30 @@ LABELS = {
     "uplink_bits": ("bit", "bits sent by all clients so far"),
     "downlink_bits": ("bit", "bits sent to all clients so far"),
     "x": ("1", "the model, flat"),
+    "seed": ("1", "seed"),
+    "last_round": ("round", "the run's number of rounds"),
+    "diverged_at": ("round", "first evaluated round at which the run was not finite"),
+    "complete": ("1", "whether the run has finished"),
+    "proven_eps": ("1", "eps that an accountant proves for one run"),
+    "claimed_eps": ("1", "eps that the paper's formula claims for this noise"),
+    "delta": ("1", "delta of both eps"),
+    "delta_of_eps": ("1", "delta of both eps, where delta is an axis"),
+    "delta_at_claimed": ("1", "delta proven at the claimed eps"),
+    "flag": (
+        "1",
+        "whether the proven eps exceeds the claimed one by more than 1 %, or a bound does not hold",
+    ),
+    "broken": ("1", "largest norm of an example's gradient at x0 where it breaks gradient_bound"),
+    "n": ("1", "clients of the problem"),
+    "tried": ("1", "runs among which a step size is selected: steps and shifts times seeds"),
+    "eps_of_choice": (
+        "1",
+        "eps proven for the release of all these runs; none if they share noise",
+    ),
+    "stated": ("1", "whether the user states the event, which nobody checked"),
+    "noisy": ("1", "whether the algorithm adds noise; without, nothing is private"),
+    "stopped_at": ("round", "the round at which a rule stopped the run"),
 }
-ACCOUNTED = 25  # rounds for which eps is computed: an accountant may take 50 ms for each
-
-
-def dataset(run: Record) -> xarray.Dataset:
-    """Metrics, running totals and the final model of a run.
-
-    Dimensions: ``round`` (those at which metrics were taken), ``client`` (its coordinates are names
-    where clients have some, else numbers), ``coordinate``. ``utility`` is what the papers plot, the
-    average of ``grad_norm_sq`` over the evaluated rounds so far; totals count from the start, over
-    all clients. ``eps_spent`` exists where an eps is proven, and ``client_eps`` where clients spent
-    different eps. Every variable has ``units`` and ``long_name``; :func:`config` reads the rest:
-    values with their sources, settings, times.
-    """
-    import xarray
-
-    data: dict[str, tuple[tuple[str, ...], Array]] = {}
-    for name, values in run.metrics.items():
-        check_name(name)
-        data[name] = (_dims(name, values.shape, run.facts.n), portable(name, values))
-    total = np.cumsum(run.metrics["grad_norm_sq"], dtype=np.float64)
-    data["utility"] = (("round",), total / np.arange(1, len(total) + 1))
-    spent = [labelled(totals(run.cost, counts)) for counts in run.log.counts]
-    for name in spent[0]:
-        data[name] = (("round",), _exact(name, [row[name] for row in spent]))
-    report = run.privacy() if noisy(run.algorithm, run.values) else None
-    if report is not None and math.isfinite(report.proven):
-        data["eps_spent"] = (("round",), _eps_spent(run))
-        data |= {name: (("client",), values) for name, values in _ledger(run).items()}
-    data["x"] = (("coordinate",), portable("x", run.x))
-    coords = {
-        "round": ("round", np.asarray(run.log.rounds, np.int32)),
-        "client": ("client", clients_of(run.problem)),
-        "coordinate": ("coordinate", np.arange(run.x.size, dtype=np.int32)),
-    }
-    out = xarray.Dataset(
-        data, coords, {"config": json.dumps(_config(run, report), ensure_ascii=False, default=str)}
-    )
-    for key in out.variables:
-        units, words = LABELS.get(str(key), ("1", str(key).replace("_", " ")))
-        words = words.replace("training", run.settings.get("metrics_on", "training"))
-        if report is not None and report.status == "U":
-            words = words.replace("eps proven", "eps by the user's event, not checked,")
-        out[key].attrs.update(units=units, long_name=words)
-    if (k := run.problem.evaluated) is not None and "metrics_on" not in run.settings:
-        out["loss"].attrs["comment"] = f"on {k:,} records of each client, evenly spaced"
-    out["utility"].attrs["comment"] = "average over the evaluated rounds so far, round 0 included"
-    if report is not None and "eps_spent" in out:
-        out["eps_spent"].attrs["comment"] = (
-            f"at delta = {report.delta:.6g}; computed at {ACCOUNTED} of the evaluated rounds at most, "
-            "the others hold the value of the next of these, which is an upper bound"
-        )
-    return out
 
 
 def config(ds: xarray.Dataset) -> dict[str, Any]:
@@ -235,13 +202,6 @@ def load(path: str | Path, *, unchecked: bool = False) -> xarray.Dataset:
 # --- pieces --------------------------------------------------------------------------------------
 
 
-def _dims(name: str, shape: tuple[int, ...], n: int) -> tuple[str, ...]:
-    """The rounds first, then clients where the name says so, else axes of the metric's own."""
-    if name.startswith("client_") and shape[1:] == (n,):
-        return "round", "client"
-    return "round", *(f"{name}_{axis}" for axis in range(len(shape) - 1))
-
-
 def portable(name: str, values: Array) -> Array:
     """The same values in a type that the file format has."""
     kind = values.dtype
@@ -249,13 +209,13 @@ def portable(name: str, values: Array) -> Array:
         return values.astype(np.int8)
     if jnp.issubdtype(kind, jnp.integer):
         narrow = values.astype(np.int32)
-        return narrow if np.array_equal(narrow, values) else _exact(name, values)
+        return narrow if np.array_equal(narrow, values) else exact(name, values)
     if jnp.issubdtype(kind, jnp.floating):
         return values if kind in (np.float32, np.float64) else values.astype(np.float32)
     raise InputError(f"Metric {name!r} has dtype {kind}", "make it return real numbers")
 
 
-def _exact(name: str, values: Any) -> Array:
+def exact(name: str, values: Any) -> Array:
     most = np.max(np.abs(np.asarray(values)), initial=0)
     require(
         most <= EXACT,
@@ -267,62 +227,6 @@ def _exact(name: str, values: Any) -> Array:
 def labelled(spent: Mapping[str, Any]) -> dict[str, Any]:
     """Totals by the names that they have in results."""
     return {"messages" if name == "clients" else name: value for name, value in spent.items()}
-
-
-def accounted(evaluations: int) -> npt.NDArray[np.int64]:
-    """Positions of the evaluations for which eps is computed: of many some, between which it is even."""
-    last = evaluations - 1
-    if last < ACCOUNTED:
-        return np.arange(evaluations)
-    return np.unique(np.rint(last * np.linspace(0, 1, ACCOUNTED) ** 2).astype(int))
-
-
-def _eps_spent(run: Record) -> Array:
-    """eps at the evaluated rounds; of many, computed at some between which it rises about evenly."""
-    rounds = np.asarray(run.log.rounds)
-    some = accounted(len(rounds))
-    eps = run.spent(rounds[some])
-    return np.asarray(eps[np.searchsorted(some, np.arange(len(rounds)))], np.float64)
-
-
-def clients_of(problem: Problem) -> Array:
-    """The clients' names, or their numbers."""
-    names = problem.clients.names
-    return np.asarray(names) if names else np.arange(problem.n, dtype=np.int32)
-
-
-def _ledger(run: Record) -> dict[str, Array]:
-    """The rounds and eps of each client, where they differ."""
-    book = differing(run)
-    if book is None:
-        return {}
-    out: dict[str, Array] = {"client_rounds": book.turns.astype(np.int32)}
-    out["client_eps"] = book.proven
-    return out if book.claimed is None else {**out, "client_eps_claimed": book.claimed}
-
-
-def _config(run: Record, report: Any) -> dict[str, Any]:
-    about = {
-        "format": FORMAT,
-        "values": run.values,
-        "sources": run.sources,
-        "facts": run.facts._asdict(),
-        "settings": run.settings,
-        "seconds": run.seconds,
-        "compile_seconds": run.compile_seconds,
-        "ended": run.ended,
-        "privacy": report
-        and {k: v for k, v in report._asdict().items() if k != "event"}
-        | {"protects": protects(report.event), "assumes": PUBLIC},
-    }
-    out: dict[str, Any] = plain(about)
-    return out
-
-
-def noisy(algorithm: Algorithm, values: Mapping[str, Any]) -> bool:
-    """Whether runs with these values add noise."""
-    body = algorithm.body
-    return (body is None or body.mechanism.std is not None) and values.get("sigma") != 0
 
 
 def plain(value: Any) -> Any:

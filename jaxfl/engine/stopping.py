@@ -13,7 +13,7 @@ have taken more.  All planned rounds count.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -40,6 +40,7 @@ __all__ = [
     "followed",
     "noisy_loss",
     "planned",
+    "reached",
     "rule",
 ]
 
@@ -100,14 +101,27 @@ def rule(stop: Stop, first: int, until: int, every: int) -> dict[str, Any]:
     return {**limits, "first": first, "until": until, "every": every}
 
 
-def followed(settings: Mapping[str, Any], new: Rule) -> list[Any]:
+def followed(earlier: Sequence[Rule], new: Rule) -> list[Rule]:
     """All rules of a run.  One that continues after an interrupt is the same."""
-    old: list[Any] = settings.get("stop", [])
 
     def same(one: Rule) -> bool:
         return {**one, "first": 0} == {**new, "first": 0}
 
-    return old if any(map(same, old)) else [*old, dict(new)]
+    return [*earlier] if any(map(same, earlier)) else [*earlier, dict(new)]
+
+
+def reached(stop: Stop, loss: float, spent: Mapping[str, float], seconds: float) -> str:
+    """The limit that has been reached, in words; "" if none has."""
+    if stop.loss is not None and loss <= stop.loss:
+        return f"stopped: loss {loss:.6g} reached {stop.loss:g}"
+    for name, limit, value in (
+        ("seconds", stop.seconds, seconds),
+        ("bits", stop.bits, spent["uplink_bits"]),
+        ("gradients", stop.gradients, spent["gradients"]),
+    ):
+        if limit is not None and value >= limit:
+            return f"stopped: {value:.6g} {name} reached {limit:g}"
+    return ""
 
 
 # --- what rules reveal ----------------------------------------------------------------------------

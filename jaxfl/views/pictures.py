@@ -17,7 +17,7 @@ from jaxfl.core.files import replace
 from jaxfl.core.params import choice
 from jaxfl.core.progress import plural
 from jaxfl.engine import results
-from jaxfl.engine.sweeps.grid import TUNED
+from jaxfl.engine.grid import TUNED
 from jaxfl.views import ink
 from jaxfl.views.cells import (
     Array,

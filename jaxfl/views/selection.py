@@ -10,7 +10,7 @@ import numpy as np
 
 from jaxfl.core.errors import InputError, require
 from jaxfl.engine import results
-from jaxfl.engine.sweeps.grid import TUNED
+from jaxfl.engine.grid import TUNED
 from jaxfl.views.cells import (
     Array,
     applying,

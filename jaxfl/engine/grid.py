@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
 import itertools
 import math
@@ -19,8 +18,11 @@ from jaxfl.core.errors import InputError, require, shown
 from jaxfl.core.params import closest, number, reads, varies, whole
 from jaxfl.core.schedules import Schedule, schedule
 from jaxfl.core.types import Algorithm, Problem, ProblemFacts, Source
+from jaxfl.data.samples import measured
+from jaxfl.engine.stopping import PROTECTED
 from jaxfl.privacy.events import Standing
 from jaxfl.problems.facts import facts_of
+from jaxfl.problems.problem import held_out
 
 __all__ = [
     "TUNED",
@@ -32,11 +34,11 @@ __all__ = [
     "Study",
     "lay_out",
     "seeds_of",
-    "with_rounds",
-    "within",
+    "spans",
     "word",
 ]
 
+TUNED = ("lr", "shift")  # axes that one tries out rather than studies
 MOST = 100_000  # cells of a sweep, and seeds: the host resolves and reports each of them
 
 Build: TypeAlias = str | Algorithm | Sequence[str | Algorithm] | Callable[..., Algorithm]
@@ -60,7 +62,8 @@ class Cell(NamedTuple):
     label: str  # the given values, in words that do not depend on the rest of the grid
     values: dict[str, Any]
     sources: dict[str, Source]
-    facts: ProblemFacts
+    facts: ProblemFacts  # ``facts.rounds``: for which the run was planned when it began
+    rounds: int  # to compute
     given: Mapping[str, Any] = {}  # what is resolved, ``rounds`` left out
 
 
@@ -70,8 +73,10 @@ class Study(NamedTuple):
     place: tuple[int, ...]  # along the static axes
     algorithm: Algorithm
     problem: Problem
+    measured: Problem  # as rounds read it [:func:`jaxfl.data.samples.measured`]
+    held: Problem | None  # on which metrics are taken, where that is another
     cells: tuple[Cell, ...]
-    standing: Standing = Standing()  # what may be said of the privacy of its runs
+    standing: Standing  # what may be said of the privacy of its runs
 
 
 class Grid(NamedTuple):
@@ -86,26 +91,41 @@ class Grid(NamedTuple):
     def runs(self) -> int:
         return sum(len(study.cells) for study in self.studies) * len(self.seeds)
 
+    @property
+    def axes(self) -> tuple[Axis, ...]:
+        return (*self.static, *self.numbers)
+
+
+def spans(given: Mapping[str, Any]) -> tuple[dict[str, tuple[Any, ...]], dict[str, Any]]:
+    """Divide keywords into axes, which are lists of values, and values for all runs."""
+    listed = {name: value for name, value in given.items() if _is_axis(value)}
+    fixed = {name: value for name, value in given.items() if name not in listed}
+    return {name: _values(name, values) for name, values in listed.items()}, fixed
+
+
+def _is_axis(value: Any) -> bool:
+    """Lists, tuples, ranges, iterators, and arrays of one axis; parts are named tuples."""
+    if isinstance(value, list | range | Iterator | set | frozenset) or type(value) is tuple:
+        return True
+    return hasattr(value, "dtype") and getattr(value, "ndim", 0) > 0
+
 
 def lay_out(
     build: Build,
-    axes: Mapping[str, Iterable[Any]],
     problem: Problems,
-    rounds: int | None,
-    seeds: int | Sequence[int],
+    axes: Mapping[str, tuple[Any, ...]],
     numbers: Mapping[str, Any],
+    seeds: int | Sequence[int],
     noise: str,
+    metrics_on: str,
 ) -> Grid:
     """The grid with every cell resolved, including theory's defaults and calibrated noise."""
-    given = {name: _values(name, values) for name, values in axes.items()}
+    given = dict(axes)
     cells = math.prod(map(len, given.values()))
     way = "give fewer values, or divide them over several sweeps"
     require(cells <= MOST, lambda: f"The grid has {cells:,} cells, and the most are {MOST:,}", way)
-    for name in given.keys() & {"seed", "seeds", "round"}:
+    for name in given.keys() & {"seed", "round"}:
         raise InputError(f"The grid has an axis {name!r}", "seeds are given as seeds=, rounds run")
-    fixed = {**numbers, **({} if rounds is None else {"rounds": rounds})}
-    for name in sorted(given.keys() & fixed.keys()):
-        raise InputError("is fixed, and an axis too", "give it once", **{name: fixed[name]})
     parts = {name: value for name, value in numbers.items() if name in PARTS}
     numbers = {name: value for name, value in numbers.items() if name not in PARTS}
     numbers = {name: schedule(value) if varies(value) else value for name, value in numbers.items()}
@@ -115,7 +135,6 @@ def lay_out(
     static = [_static(n, given[n], n in asked_too) for n in given if n in taken]
     spanned = [_numbers(name, values) for name, values in given.items() if name not in taken]
     static.sort(key=lambda axis: axis.name != "algorithm")
-
     combined = []
     for place in itertools.product(*(range(len(axis.values)) for axis in static)):
         chosen = {axis.name: axis.values[i] for axis, i in zip(static, place, strict=True)}
@@ -130,21 +149,16 @@ def lay_out(
         static.insert(0, Axis("algorithm", names, names, True))
         combined = [((0, *place), made, posed, chosen) for place, made, posed, chosen in combined]
     _known(spanned, numbers, [algorithm for _, algorithm, *_ in combined])
-
-    facts = functools.cache(lambda i: facts_of(combined[i][2], None))
-    first = {id(posed): i for i, (_, _, posed, _) in reversed(list(enumerate(combined)))}
-    studies = [
-        Study(
-            place,
-            algorithm,
-            posed,
-            tuple(
-                _cells(algorithm, chosen, spanned, facts(first[id(posed)]), rounds, numbers, noise)
-            ),
-            standing(algorithm, posed),
-        )
-        for place, algorithm, posed, chosen in combined
-    ]
+    known: dict[int, tuple[ProblemFacts, Problem, Problem | None]] = {}
+    studies = []
+    for place, algorithm, posed, chosen in combined:
+        if id(posed) not in known:
+            held = None if metrics_on == PROTECTED else held_out(posed, metrics_on)
+            known[id(posed)] = facts_of(posed, None), measured(posed), held
+        facts, *data = known[id(posed)]
+        cells_of = _cells(algorithm, chosen, spanned, facts, numbers, noise)
+        proof = standing(algorithm, posed)
+        studies.append(Study(place, algorithm, posed, *data, tuple(cells_of), proof))
     return Grid(tuple(static), tuple(spanned), seeds_of(seeds), tuple(studies))
 
 
@@ -153,10 +167,9 @@ def _cells(
     chosen: Mapping[str, Any],
     spanned: Sequence[Axis],
     facts: ProblemFacts,
-    rounds: int | None,
     fixed: Mapping[str, Any],
     noise: str,
-) -> Any:
+) -> Iterator[Cell]:
     mine = algorithm.names | {"rounds"}
     fixed = {name: value for name, value in fixed.items() if name in mine}
     spans = [range(len(axis.values)) if axis.name in mine else (None,) for axis in spanned]
@@ -164,51 +177,24 @@ def _cells(
         here = [(axis, i) for axis, i in zip(spanned, place, strict=True) if i is not None]
         given = {**fixed, **{axis.name: axis.values[i] for axis, i in here}}
         named = {**chosen, **given}
-        label = "|".join(
-            f"{name}={word(named[name])}" for name in sorted(named.keys() - {"algorithm"})
-        )
-        T = given.pop("rounds", rounds)
+        # what is given, in words that do not depend on the rest of the grid
+        asked = sorted(named.keys() - {"algorithm"} - (set() if _spans(spanned) else {"rounds"}))
+        label = "|".join(f"{name}={word(named[name])}" for name in asked)
+        T = given.pop("rounds", None)
         try:
             values, sources = resolve(algorithm, given, facts._replace(rounds=T), noise)
         except InputError as error:
+            if not spanned:
+                raise
             words = label.replace("|", ", ") or "its defaults"
             raise error.within(f"{algorithm.name} with {words}") from None
-        there = facts._replace(rounds=int(values["rounds"]))
-        yield Cell(place, label, values, sources, there, given)
+        rounds = int(values["rounds"])
+        there = facts._replace(rounds=rounds)
+        yield Cell(place, label, values, sources, there, rounds, given)
 
 
-def with_rounds(study: Study, cell: Cell, rounds: int, noise: str) -> Cell:
-    """The cell with another number of rounds."""
-    facts = cell.facts._replace(rounds=rounds)
-    values, sources = resolve(study.algorithm, cell.given, facts, noise)
-    return cell._replace(values=values, sources=sources, facts=facts)
-
-
-def within(grid: Grid, labels: Mapping[str, Sequence[Any]]) -> list[tuple[int, list[int]]]:
-    """Positions of studies and of their cells at these labels of all axes, in the order of ``labels``."""
-    studies = {study.place: i for i, study in enumerate(grid.studies)}
-    found = []
-    for place in _places(grid.static, labels, [True] * len(grid.static)):
-        cells = grid.studies[studies[place]].cells
-        places = {cell.place: j for j, cell in enumerate(cells)}
-        applies = [i is not None for i in cells[0].place]
-        mine = [places[here] for here in _places(grid.numbers, labels, applies)]
-        found.append((studies[place], mine))
-    return found
-
-
-def _places(
-    axes: Sequence[Axis], labels: Mapping[str, Sequence[Any]], applies: Sequence[bool]
-) -> Iterator[Any]:
-    order = [name for name in labels if any(axis.name == name for axis in axes)]
-    spans = []
-    for axis, applied in zip(axes, applies, strict=True):
-        words = [word(label) for label in axis.labels]
-        spans.append([words.index(word(w)) for w in labels[axis.name]] if applied else [None])
-    ranks = [order.index(axis.name) for axis in axes]
-    by_order = [span for _, span in sorted(zip(ranks, spans, strict=True), key=lambda p: p[0])]
-    for place in itertools.product(*by_order):
-        yield tuple(place[rank] for rank in ranks)
+def _spans(spanned: Sequence[Axis]) -> bool:
+    return any(axis.name == "rounds" for axis in spanned)
 
 
 # --- static axes --------------------------------------------------------------------------------
@@ -270,6 +256,8 @@ def _poser(
         _single("problem", given, "problem")
         given["problem"] = _values("problem", [*problem])
         for one in problem.values():
+            axis = "problems by name are a mapping to Problems, and axes are keywords, as in lr=[0.1, 0.3]"
+            require(not _is_axis(one), axis, problem=problem)
             one_problem(one)
         return (lambda chosen: problem[chosen["problem"]]), {"problem"}
     require(callable(problem), "must be a Problem, several by name, or a function", problem=problem)
@@ -386,6 +374,3 @@ def seeds_of(seeds: int | Sequence[int]) -> tuple[int, ...]:
     different = out and min(out) >= 0 and max(out) < 2**31 and len(set(out)) == len(out)
     require(different, "must hold different whole numbers from 0 on", seeds=seeds)
     return out
-
-
-TUNED = ("lr", "shift")  # axes that one tries out rather than studies

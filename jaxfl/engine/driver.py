@@ -1,8 +1,8 @@
-"""Have an executor compute the chunks of a sweep: send what they share, submit them, collect arrays.
+"""Have an executor compute chunks: send what they share, submit them, collect arrays.
 
 An executor is anything with ``submit(function, *arguments)`` that returns a future, with ``result()``
 and ``done()``.  It may have ``share(data)``, which takes bytes and returns an argument that arrives as
-a function that returns them, so that they do not travel with every chunk.
+a function that returns them: then they do not travel with every chunk.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import hashlib
 import queue
 import warnings
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any, Protocol
 
 import cloudpickle
@@ -24,22 +24,18 @@ import jax.numpy as jnp
 from jaxfl.core.errors import InputError, JaxflWarning, one_line, require
 from jaxfl.core.types import Key
 from jaxfl.data.samples import plain
-from jaxfl.engine.loop import CALL
-from jaxfl.engine.sweeps import worker
-from jaxfl.engine.sweeps.compute import SAVE_EVERY, SHARE
-from jaxfl.engine.sweeps.fit import Compiler, Pace
-from jaxfl.engine.sweeps.placement import placement
-from jaxfl.engine.sweeps.plan import Chunk, Program
-from jaxfl.engine.sweeps.store import Store
+from jaxfl.engine import worker
+from jaxfl.engine.compute import SAVE_EVERY, SHARE, Saves
+from jaxfl.engine.plan import Chunk, Options, Program
+from jaxfl.engine.program import placement
+from jaxfl.engine.store import pack
 
-__all__ = ["LARGE", "Driver", "Executor", "Future"]
+__all__ = ["Driver", "Executor", "Future"]
 
 TRIES = 3  # of one chunk
 IN_FLIGHT = 256  # chunks that are submitted and not yet collected
 SECONDS = 0.2  # between looks at futures that do not call back
-LARGE = (
-    20 * CALL
-)  # multiplications of a sweep whose chunks are worth timing first, half a minute or so
+CHUNK_SECONDS = 300.0  # that a chunk is to take, at most
 GO_ON = {"resume": True}
 
 
@@ -57,119 +53,107 @@ class Executor(Protocol):
 
 
 class Driver:
-    """Sends chunks of one sweep to an executor."""
+    """Sends chunks to an executor."""
 
     def __init__(
         self,
         executor: Executor,
-        compiler: Compiler,
-        made: Sequence[Program],
+        programs: Sequence[Program | None],
         keys: Sequence[Key],
+        options: Options,
+        saves: Saves,
         memory: int | None,
+        seconds: float | None,
     ) -> None:
-        self.executor, self.made, self.memory = executor, made, memory
+        self.executor, self.saves, self.memory = executor, saves, memory
+        self.seconds = seconds or CHUNK_SECONDS
         self.failures: dict[int, str] = {}  # reasons of chunks that were tried often enough
         self.shared: dict[Any, tuple[str, Any]] = {}  # digest and source of what was sent
         self.data: list[tuple[Any, ...]] = []  # arrays of each program's problem
-        stripped = []
-        for program in made:
+        self.pauses = saves.store.folder is not None and getattr(executor, "pauses", True)
+        bare: list[Any] = []
+        for program in programs:
+            if program is None:
+                bare.append(None)
+                self.data.append(())
+                continue
             problem = plain(program.problem)
             require(
-                not placement(problem, compiler.devices).leaves,
-                lambda: f"The clients of {problem.name} are split over devices of this process",
+                not placement(problem, jax.devices()).leaves,
+                lambda problem=problem: f"The clients of {problem.name} are split over devices",
                 "leave out executor=, or split no clients",
             )
-            leaves, tree = jax.tree.flatten(problem)
-            skeleton = jax.tree.unflatten(tree, range(len(leaves)))
-            stripped.append(program._replace(problem=skeleton))
+            leaves, tree = jax.tree.flatten((problem, program.held))
+            problem, held = jax.tree.unflatten(tree, range(len(leaves)))
+            bare.append(program._replace(problem=problem, held=held))
             self.data.append(tuple(leaves))
         settings = {name: getattr(jax.config, f"jax_{name}") for name in worker.SETTINGS}
-        seeds, paired = compiler.grid.seeds, compiler.paired
-        self.content = worker.Content(
-            stripped, jnp.stack(keys), seeds, compiler.extra, compiler.eval_every, paired, settings
-        )
+        self.content = worker.Content(bare, jnp.stack(list(keys)), options, settings)
 
-    def pace(self, chunk: Chunk, shape: tuple[int, int]) -> tuple[str, int, int, Pace]:
-        """A worker's platform, number of devices, free bytes, and speed in this chunk."""
-        for _, reply in self._replies([(0, {**self._task(chunk, 0, shape), "time": True})], _idle):
-            platform, parts, available, *timed = reply["pace"]
-            return platform, parts, available, Pace(*timed)
-        raise InputError(f"No worker can compute a chunk ({self.failures[0]})")
+    def replies(
+        self, todo: Sequence[tuple[int, Chunk]], divide: Callable[[int, int], Any]
+    ) -> Generator[tuple[int, Mapping[str, Any]] | None, None, None]:
+        """Numbers and replies of chunks as they come, and None while there are none.
 
-    def arrays(
-        self,
-        todo: Sequence[tuple[int, Chunk, int]],  # numbers, chunks, and rounds between evaluations
-        shapes: Sequence[tuple[int, int]],
-        store: Store,
-        pulse: Callable[[], None],
-    ) -> Generator[tuple[int, Mapping[str, Any]], None, None]:
-        """Numbers and replies of chunks, as they come; ``failures`` has those that do not."""
-        self.store = store
-        self.pauses = store.folder is not None and getattr(self.executor, "pauses", True)
-        tasks = (
-            (i, {**self._task(chunk, every, shapes[chunk.program]), "owner": store.owner(chunk)})
-            for i, chunk, every in todo
-        )
-        return self._replies(tasks, pulse)
-
-    def _task(self, chunk: Chunk, every: int, shape: tuple[int, int]) -> dict[str, Any]:
-        return {
-            "program": chunk.program,
-            "chunk": (chunk.cells, chunk.seeds),
-            "every": every,
-            "shape": tuple(shape),
-            "memory": self.memory,
-        }
-
-    def _replies(
-        self, tasks: Iterable[tuple[int, Any]], pulse: Callable[[], None]
-    ) -> Generator[tuple[int, Mapping[str, Any]], None, None]:
-        waiting = deque((*task, 0) for task in tasks)
-        flying: dict[int, tuple[Any, int, Any, int]] = {}  # futures, chunks and tries, by identity
+        ``failures`` has the chunks that do not come.  ``divide(number, parts)`` returns the halves of
+        a chunk that is too large, which take its place.
+        """
+        waiting = deque((number, chunk, 0) for number, chunk in todo)
+        flying: dict[int, tuple[Any, int, Chunk, int]] = {}  # by identity of the future
         ended: queue.SimpleQueue[Any] = queue.SimpleQueue()
         try:
             while waiting or flying:
                 while waiting and len(flying) < getattr(self.executor, "most", IN_FLIGHT):
-                    number, task, tries = waiting.popleft()
-                    future = self._submit(number, task, tries)
-                    flying[id(future)] = future, number, task, tries + 1
+                    number, chunk, tries = waiting.popleft()
+                    future = self._submit(number, chunk, tries)
+                    flying[id(future)] = future, number, chunk, tries + 1
                     if hasattr(future, "add_done_callback"):
                         future.add_done_callback(ended.put)
                 for future in _next(ended, [future for future, *_ in flying.values()]):
-                    future, number, task, tries = flying.pop(id(future))
+                    future, number, chunk, tries = flying.pop(id(future))
                     reply = self._reply(future)
+                    halves = divide(number, reply["parts"]) if "large" in reply else ()
                     if "checkpoint" in reply:
-                        waiting.appendleft((number, self._continued(number, task, reply), 0))
-                    elif "reason" not in reply:
+                        self._keep(number, reply["checkpoint"])
+                        waiting.appendleft((number, chunk, 0))
+                    elif halves:
+                        waiting.extendleft((*half, 0) for half in reversed(halves))
+                    elif "arrays" in reply:
                         yield number, reply
-                    elif tries < TRIES:
-                        waiting.append((number, task, tries))
+                    elif tries < TRIES and "large" not in reply:
+                        waiting.append((number, chunk, tries))
                     else:
-                        self.failures[number] = reply["reason"]
-                pulse()
+                        self.failures[number] = reply.get("large") or reply["reason"]
+                yield None
         finally:
             for future, *_ in flying.values():
                 with contextlib.suppress(Exception):
                     future.cancel()
 
-    def _continued(self, number: int, task: Mapping[str, Any], reply: Any) -> Mapping[str, Any]:
-        """The rest of a chunk: its checkpoint is written, or goes with the task if it cannot be."""
+    def _keep(self, number: int, content: bytes) -> None:
+        """Keep the checkpoint of a chunk; where it cannot be written, the next turn is the last."""
         try:
-            self.store.keep_bytes(number, reply["checkpoint"])
+            self.saves.store.save_bytes(number, content)
         except InputError as error:
-            warnings.warn(f"{error}  The sweep has no checkpoint.", JaxflWarning, stacklevel=2)
+            warnings.warn(f"{error}  There is no checkpoint.", JaxflWarning, stacklevel=2)
             self.pauses = False
-            return {**task, **reply}
-        return task
 
-    def _submit(self, number: int, task: Mapping[str, Any], attempt: int) -> Any:
+    def _submit(self, number: int, chunk: Chunk, attempt: int) -> Any:
         content = self._sent("content", lambda: self.content)
-        leaves = self.data[task["program"]]
+        leaves = self.data[chunk.program]
         data = self._sent(tuple(map(id, leaves)), lambda: leaves)
         digests, sources = zip(content, data, strict=True)
-        if "owner" in task:
-            task = {"checkpoint": self.store.kept(number), **task}
-            task["pause"] = (SAVE_EVERY, SHARE) if self.pauses else None
+        before = self.saves.found(number, chunk)
+        task = {
+            "number": number,
+            "chunk": tuple(chunk),
+            "memory": self.memory,
+            "seconds": self.seconds,
+            "keep": self.saves.store.keep,
+            "owner": self.saves.store.owner(number),
+            "checkpoint": None if before is None else pack(before),
+            "pause": (SAVE_EVERY, SHARE) if self.pauses else None,
+        }
         try:
             return self.executor.submit(
                 worker.chunk, worker.release(), attempt, task, digests, *sources
@@ -184,8 +168,8 @@ class Driver:
                 data = cloudpickle.dumps(content())
             except Exception as error:
                 raise InputError(
-                    f"This sweep cannot be sent to workers ({one_line(error)})",
-                    "make its algorithm, model and metrics of functions and arrays alone",
+                    f"These runs cannot be sent to workers ({one_line(error)})",
+                    "make algorithm, model and metrics of functions and arrays alone",
                 ) from None
             try:
                 share = getattr(self.executor, "share", functools.partial(functools.partial, bytes))
@@ -217,10 +201,6 @@ class Driver:
             "finished chunks are kept, and {resume} continues",
             suggested=GO_ON,
         )
-
-
-def _idle() -> None:
-    """Nothing to do between replies."""
 
 
 def _next(ended: queue.SimpleQueue[Any], futures: Sequence[Any]) -> list[Any]:

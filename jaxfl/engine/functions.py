@@ -18,8 +18,8 @@ from jaxfl.core.params import whole
 from jaxfl.core.types import Algorithm, Array, Hyper, Info, Key, Problem, State
 from jaxfl.data import samples
 from jaxfl.engine.memory import check_room
-from jaxfl.engine.record import dtype
 from jaxfl.problems.facts import facts_of
+from jaxfl.problems.identity import dtype
 from jaxfl.rounds.federated import Federated
 from jaxfl.rounds.messages import Seen
 

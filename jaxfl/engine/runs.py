@@ -3,35 +3,29 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import math
-import zlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import weakref
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
-from jaxfl.algorithms.standing import standing, weaker
 from jaxfl.core.errors import DivergedWarning, InputError, JaxflWarning
-from jaxfl.core.hosts import on_host
 from jaxfl.core.schedules import Pieces
 from jaxfl.core.types import (
     Algorithm,
-    Array,
     Cost,
-    GeneratedSamples,
     Key,
     Origin,
     Problem,
     ProblemFacts,
-    PyTree,
     Source,
     State,
 )
 from jaxfl.core.version import __version__
-from jaxfl.data import samples
 from jaxfl.engine import stopping
 from jaxfl.engine.log import Log
 from jaxfl.parts.aggregations import COLLUDING
@@ -41,44 +35,51 @@ from jaxfl.privacy.claims import understates
 from jaxfl.privacy.events import AnyEvent, NoClaim, Standing, plain_events, released, until
 from jaxfl.privacy.releases import releases
 from jaxfl.privacy.reports import Report
-from jaxfl.problems.clipping import squared_norm
-from jaxfl.problems.metrics import NUMBERS, even
-from jaxfl.rounds.blocks import start
+from jaxfl.problems.identity import dtype, fingerprint, largest_gradient, objective
 from jaxfl.rounds.transcript import noises
 
 __all__ = [
+    "DONE",
+    "LOST",
     "ROUNDING",
-    "USUAL",
     "Record",
     "device_name",
-    "dtype",
     "exceeds",
-    "fingerprint",
     "honest",
-    "joined_proof",
-    "largest_gradient",
-    "objective",
+    "noisy",
     "same",
     "settings",
     "totals",
 ]
 
 ROUNDING = 1e-5  # of a norm in float32
+# how runs end
+DONE = "finished"
+LOST = "diverged: the loss is not finite from round {} on"
 # what a limit of a stopping rule reads
 EXACT = {"loss": "exact loss", "gradients": "number of gradients", "bits": "number of bits"}
-# Parts that are newer than some files, and their values in files without them.
-USUAL = {"local": "none", "aggregation": "plain_sum", "clip": "example", "storage": "exact"}
-EARLIER = Standing(
-    "none",
-    "no claim: an earlier version of jaxfl began this, and did not record whose parts it ran, so start "
-    "over for a proof",
-)
-SUMMED = 1 << 24  # the most entries of one client that are generated for a checksum
+
+
+class _Same:
+    """An object that equals itself alone; what is cached for it does not keep it."""
+
+    def __init__(self, value: Any) -> None:
+        self.found, self.hash = weakref.ref(value), id(value)
+
+    @property
+    def value(self) -> Any:
+        return self.found()
+
+    def __hash__(self) -> int:
+        return self.hash
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and self.value is not None and self.value is other.value
 
 
 @dataclasses.dataclass
 class Record:
-    """A finished or interrupted run, which :class:`jaxfl.Run` labels, saves and extends."""
+    """What is known of one run: values, history, privacy."""
 
     algorithm: Algorithm
     problem: Problem
@@ -92,7 +93,7 @@ class Record:
     seconds: float = 0.0
     compile_seconds: float = 0.0  # until the first round: resolution and compilation
     ended: str = "finished"  # or why it ended early
-    extra: tuple[tuple[str, Any], ...] = ()  # the user's own metrics
+    points: tuple[tuple[int, Any], ...] = ()  # models at which gradients are measured, by round
 
     def __repr__(self) -> str:
         """No accountant runs: eps is what sigma was calibrated for, or what a formula claims."""
@@ -144,16 +145,6 @@ class Record:
         return self.log.series()
 
     @property
-    def x(self) -> np.ndarray:
-        """The model, flat."""
-        return np.asarray(self.algorithm.output(self.state))
-
-    @property
-    def params(self) -> PyTree:
-        """The model as its own parameter pytree."""
-        return self.problem.model.unravel(self.algorithm.output(self.state))
-
-    @property
     def standing(self) -> Standing:
         """What may be said of the privacy of all rounds, whatever code ran them."""
         return Standing(*self.settings["proof"])
@@ -185,7 +176,7 @@ class Record:
         values = {**self.values, "rounds": rounds}
         claim = self.algorithm.claim(values, self.facts)
         delta = self.values.get("delta", 1e-5) if delta is None else delta
-        report = reports.report(self.event(rounds), claim, delta, method)
+        report = _report(self.event(rounds), claim, delta, method)
         words = report.method + honest(
             self.algorithm,
             self.values,
@@ -263,13 +254,16 @@ class Record:
         event = self._released(int(self.values["rounds"]), {}, self.facts)
         return exceeds(eps, epsilon(event, delta, method).eps)
 
+    def broken(self) -> float | None:
+        """The largest norm of an example's gradient, where it violates a stated ``gradient_bound``."""
+        bound = float(self.values.get("gradient_bound", math.inf))
+        norms = [most for _, most in self._norms() if not most <= bound * (1 + ROUNDING)]
+        return max(norms, default=None)
+
     def _broken(self) -> str:
-        """Where the data violate a stated ``gradient_bound``, at the first model or the last; else ""."""
-        if "gradient_bound" not in self.values:
-            return ""
-        bound, x0 = float(self.values["gradient_bound"]), start(self.key, self.problem)
-        for t, x in ((0, x0), (int(self.state.t), self.algorithm.output(self.state))):
-            most = float(largest_gradient(self.problem, x))
+        """Where the data violate a stated ``gradient_bound``, in words; else ""."""
+        bound = float(self.values.get("gradient_bound", math.inf))
+        for t, most in self._norms():
             if not most <= bound * (1 + ROUNDING):
                 return (
                     f"gradient_bound = {bound:.4g} does not hold on these data: an example's gradient "
@@ -277,11 +271,19 @@ class Record:
                 )
         return ""
 
+    def _norms(self) -> list[tuple[int, float]]:
+        """The largest norm of an example's gradient at some models, if a bound of it is stated."""
+        if "gradient_bound" not in self.values:
+            return []
+        return [(t, _largest(_Same(self.problem), _Same(x))) for t, x in self.points]
 
-def joined_proof(earlier: Sequence[str] | None, now: Sequence[str]) -> list[str]:
-    """What may be said of rounds of which a file holds some, and which go on now."""
-    known = EARLIER if earlier is None else Standing(*earlier)  # type: ignore[arg-type]
-    return list(weaker(known, Standing(*now)))  # type: ignore[arg-type]
+
+_report = functools.lru_cache(maxsize=4096)(reports.report)  # runs differ in the step size alone
+
+
+@functools.lru_cache(maxsize=256)
+def _largest(problem: _Same, x: _Same) -> float:
+    return float(largest_gradient(problem.value, x.value))
 
 
 def exceeds(asked: float, proven: float) -> str:
@@ -322,13 +324,30 @@ def totals(cost: Cost, counts: Mapping[str, int]) -> dict[str, float]:
     return {**counts, "coordinates": sent, "uplink_bits": up, "downlink_bits": down}
 
 
-def settings(algorithm: Algorithm, problem: Problem, key: Key) -> dict[str, Any]:
-    """What identifies a run and its environment in files."""
-    (device, *_) = sorted(problem.count.devices(), key=lambda d: d.id)
+def noisy(algorithm: Algorithm, values: Mapping[str, Any]) -> bool:
+    """Whether runs with these values add noise."""
+    body = algorithm.body
+    return (body is None or body.mechanism.std is not None) and values.get("sigma") != 0
+
+
+def settings(algorithm: Algorithm, problem: Problem, proof: Standing) -> dict[str, Any]:
+    """What identifies the runs of an algorithm on a problem, and their environment."""
     return {
         "algorithm": algorithm.name,
         "parts": dict(algorithm.parts),
         "per_record": algorithm.per_record,
+        **_of_problem(_Same(problem)),
+        "proof": list(proof),
+        "versions": {"jaxfl": __version__, "jax": jax.__version__, "numpy": np.__version__},
+    }
+
+
+@functools.lru_cache(maxsize=64)
+def _of_problem(same: _Same) -> dict[str, Any]:
+    """The settings of a problem, whose data are read once."""
+    problem: Problem = same.value
+    (device, *_) = sorted(problem.count.devices(), key=lambda d: d.id)
+    return {
         "problem": problem.name,
         "partition": problem.clients.partition,
         "model": problem.model.name,
@@ -336,11 +355,8 @@ def settings(algorithm: Algorithm, problem: Problem, key: Key) -> dict[str, Any]
         "data": fingerprint(problem),
         "eval_records": str(problem.evaluated or "all"),
         "weights": "equal" if problem.weights is None else "given",
-        "key": np.asarray(jax.random.key_data(key)).tolist(),
-        "proof": list(standing(algorithm, problem)),
         "dtype": str(dtype(problem)),
         "device": device_name(device),
-        "versions": {"jaxfl": __version__, "jax": jax.__version__, "numpy": np.__version__},
     }
 
 
@@ -365,10 +381,7 @@ def _difference(name: str, stored: Any, now: Any) -> tuple[str, Any, Any] | None
     if name == "objective" and isinstance(stored, str):
         stored, now = ([float(number) for number in text.split()] for text in (stored, now))
     if isinstance(stored, Mapping) and isinstance(now, Mapping):
-        usual = USUAL if name == "parts" else {}
-        pairs = (
-            (key, *(x.get(key, usual.get(key)) for x in (stored, now))) for key in {**now, **stored}
-        )
+        pairs = ((key, *(x.get(key) for x in (stored, now))) for key in {**now, **stored})
     elif isinstance(stored, list) and isinstance(now, list) and len(stored) == len(now):
         pairs = ((name, a, b) for a, b in zip(stored, now, strict=True))
     elif name == "objective" and isinstance(stored, float):
@@ -382,58 +395,3 @@ def _difference(name: str, stored: Any, now: Any) -> tuple[str, Any, Any] | None
 def _short(value: Any) -> str:
     text = json.dumps(value)
     return text if len(text) <= 120 else text[:117] + "..."
-
-
-def objective(problem: Problem) -> str:
-    """Loss, regularizer and constraint at one arbitrary point, to tell problems apart."""
-    model = problem.model
-    x = jnp.sin(jnp.arange(1, model.dim + 1, dtype=dtype(problem)))
-    example = samples.samples(problem.train, jnp.int32(0), jnp.int32(0))
-    moved = x if model.project is None else model.project(x)
-    parts = (model.loss(x, example), model.regularizer(x), jnp.sum(moved * x))
-    return " ".join(f"{float(part):.9g}" for part in parts)
-
-
-@jax.jit
-def largest_gradient(problem: Problem, x: Array) -> Array:
-    """``max_ij ||grad f_ij(x)||``, the public regularizer left out."""
-    kernel, m = problem.model.kernel, problem.m_max
-    each = kernel.width + samples.numbers(problem.train)
-    size = even(m, max(1, NUMBERS // each))
-
-    def client(i: Array) -> Array:
-        def step(k: Array, most: Array) -> Array:
-            start = jnp.minimum(k * size, m - size)
-            batch = samples.block(problem.train, i, start, 1, size)
-            F = kernel.factors(x, batch)
-            norm = jnp.sqrt(jnp.maximum(squared_norm(kernel, F, batch), 0))
-            live = start + jnp.arange(size) < problem.count[i]
-            return jnp.maximum(most, jnp.max(jnp.where(live, norm, 0)))
-
-        most: Array = jax.lax.fori_loop(0, -(-m // size), step, jnp.zeros((), x.dtype))
-        return most
-
-    return jnp.max(jax.lax.map(client, jnp.arange(problem.n)))
-
-
-def dtype(problem: Problem) -> Any:
-    """The dtype of the model's parameters."""
-    if problem.x0 is not None:
-        return problem.x0.dtype
-    return jax.eval_shape(problem.model.init, jax.random.key(0)).dtype
-
-
-def fingerprint(problem: Problem) -> str:
-    """A checksum of the data of a problem, and of its model's frozen parameters."""
-    crc = 0
-    train = problem.train
-    if isinstance(train, GeneratedSamples):  # the samples of the first and the last client
-        ends = jnp.array([[0], [problem.n - 1]])
-        train = samples.samples(train, ends, jnp.arange(samples.few(train, SUMMED)))
-    model, held = problem.model, (problem.test, problem.x0, problem.validation, problem.test_owner)
-    frozen = None if model.trained is None else model.unravel(jnp.zeros(model.dim))
-    parts = (train, problem.count, *held, problem.weights, frozen)
-    for leaf in jax.tree.leaves(parts):
-        array = np.ascontiguousarray(on_host(leaf))
-        crc = zlib.crc32(array.tobytes(), zlib.crc32(repr(array.shape).encode(), crc))
-    return f"{crc:08x}"

@@ -1,0 +1,452 @@
+"""Make one labelled data set of the runs of a grid, or of a single run."""
+
+from __future__ import annotations
+
+import functools
+import json
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+import jax.numpy as jnp
+import numpy as np
+import numpy.typing as npt
+
+from jaxfl.core.schedules import Schedule
+from jaxfl.core.types import Info, Key, Problem, State
+from jaxfl.engine import results
+from jaxfl.engine.grid import TUNED, Cell, Grid, Study
+from jaxfl.engine.ledger import differing
+from jaxfl.engine.log import Log
+from jaxfl.engine.plan import Chunk, Options, Program
+from jaxfl.engine.program import DECILES, FEW
+from jaxfl.engine.runs import DONE, LOST, Record, noisy, settings, totals
+from jaxfl.engine.store import Arrays
+from jaxfl.privacy.events import protects
+from jaxfl.privacy.reports import PUBLIC, Report
+from jaxfl.privacy.selection import best_of
+from jaxfl.rounds.blocks import start
+
+if TYPE_CHECKING:
+    import xarray
+
+__all__ = [
+    "ACCOUNTED",
+    "REPORTED",
+    "Found",
+    "accounted",
+    "clients_of",
+    "dataset",
+    "record_of",
+    "single",
+]
+
+Array: TypeAlias = npt.NDArray[Any]
+SERIES: TypeAlias = tuple[str, tuple[str, ...], Array]
+
+ACCOUNTED = 25  # rounds for which eps is computed: an accountant may take 50 ms for each
+# Names that no axis can have; where delta is an axis, the result has delta_of_eps.
+REPORTED = frozenset(
+    {
+        *(name for name in results.LABELS if name not in ("seed", "delta", "client", "coordinate")),
+        *("score", "score_error", "candidates", "found", "warned", "x"),
+    }
+)
+SKIPPED = {"rounds", "diverged_at", "stopped_at", "ended", "seconds", "x", *Info._fields}
+PROOF = ("claimed_eps", "delta", "delta_at_claimed", "tried", "eps_of_choice", "broken")
+WHOLE = ("seed", "last_round", "complete", "flag", "noisy", "n", "stated")
+
+
+class Found(NamedTuple):
+    """Planned chunks, and their arrays where they are finished."""
+
+    grid: Grid
+    keys: Sequence[Key]  # of the seeds
+    options: Options
+    programs: Sequence[Program]
+    chunks: Sequence[tuple[Chunk, Arrays | None]]
+
+    def runs(self) -> Iterator[tuple[Study, Cell, int, Chunk, Arrays | None, tuple[int, int]]]:
+        """The study, cell and seed of each run, its chunk, and its place in the chunk's arrays."""
+        for chunk, arrays in self.chunks:
+            program = self.programs[chunk.program]
+            study = self.grid.studies[program.study]
+            for j, c in enumerate(chunk.cells):
+                for i, seed in enumerate(chunk.seeds):
+                    yield study, program.cells[c], seed, chunk, arrays, (i, j)
+
+
+def dataset(found: Found, about: Mapping[str, Any]) -> xarray.Dataset:
+    """The whole grid; cells of missing chunks are NaN and not ``complete``.
+
+    Dimensions: the axes, ``seed``, ``round`` (those at which metrics were taken), ``client``,
+    ``coordinate``.  ``utility`` is what the papers plot, the average of ``grad_norm_sq`` over the
+    evaluated rounds so far; totals count from the start, over all clients.
+    """
+    import xarray
+
+    grid = found.grid
+    table = _Table(grid, found.chunks)
+    alike = len({study.problem.n for study in grid.studies}) == 1
+    worst: dict[tuple[Any, ...], list[Record]] = {}
+    for study, cell, seed, chunk, arrays, at in found.runs():
+        where = (*_where(study, cell), seed)
+        table.put("last_round", (), where, cell.rounds, -1)
+        table.put("complete", (), where, arrays is not None, 0)
+        table.put("diverged_at", (), where, np.nan if arrays is None else arrays["diverged_at"][at])
+        if found.options.stop is not None:
+            table.put(
+                "stopped_at", (), where, np.nan if arrays is None else arrays["stopped_at"][at]
+            )
+        record = record_of(found, study, cell, seed, chunk, arrays, at)
+        worst.setdefault((study.place, cell.place), []).append(record)
+        if arrays is not None:
+            for name, dims, values in _variables(record, arrays, at, found.options, alike):
+                table.put_series(name, dims, where, values, arrays["rounds"])
+    for study in grid.studies:
+        starts = _starts(found, study)
+        for cell in study.cells:
+            mine = worst[study.place, cell.place]
+            for name, number in _facts(found, cell, mine, starts).items():
+                name = "delta_of_eps" if name == "delta" and name in table.names else name
+                table.put_cell(name, _where(study, cell), number)
+    _applies(table, grid)
+    out = xarray.Dataset(table.data, _coordinates(table, found, alike))
+    _label(out, found)
+    spans = {
+        axis.name: {"values": list(axis.labels), "static": axis.static, "problem": axis.posed}
+        for axis in grid.axes
+    }
+    said = {"proofs": [_said(study) for study in grid.studies if study.standing.why]}
+    text = {"format": results.FORMAT, "kind": "sweep", "axes": spans, **said, **about}
+    out.attrs["config"] = json.dumps(results.plain(text), ensure_ascii=False, default=str)
+    return out
+
+
+def single(ds: xarray.Dataset, record: Record, report: Report | None) -> xarray.Dataset:
+    """The data set of one run: that of its grid without axes, and all that is known of the run."""
+    about = results.config(ds)
+    for name in ("axes", "proofs", "kind"):
+        del about[name]
+    ds = ds.isel(dict.fromkeys([*results.config(ds)["axes"], "seed"], 0), drop=True)
+    privacy = report and {
+        **{name: value for name, value in report._asdict().items() if name != "event"},
+        "protects": protects(report.event),
+        "assumes": PUBLIC,
+    }
+    about |= {
+        "values": record.values,
+        "sources": record.sources,
+        "facts": record.facts._asdict(),
+        "settings": record.settings,
+        "seconds": record.seconds,
+        "compile_seconds": record.compile_seconds,
+        "ended": record.ended,
+        "privacy": privacy,
+    }
+    ds.attrs["config"] = json.dumps(results.plain(about), ensure_ascii=False, default=str)
+    return ds
+
+
+# --- one run -------------------------------------------------------------------------------------
+
+
+def record_of(
+    found: Found,
+    study: Study,
+    cell: Cell,
+    seed: int,
+    chunk: Chunk,
+    arrays: Arrays | None,
+    at: tuple[int, int],
+) -> Record:
+    """What is known of a run; its state has the round alone."""
+    rounds, ended, log = cell.rounds, "unfinished", Log()
+    if arrays is not None:
+        lost, stopped, why = (arrays[name][at] for name in ("diverged_at", "stopped_at", "ended"))
+        rounds = int(stopped) if why else cell.rounds
+        ended = LOST.format(int(lost)) if lost == lost else str(why) or DONE
+        counts = {name: arrays[name][at] for name in Info._fields}
+        seen = np.isfinite(counts["clients"])
+        rows = [{name: int(a[k]) for name, a in counts.items()} for k in np.flatnonzero(seen)]
+        log = Log(arrays["rounds"][seen].tolist(), [{} for _ in rows], rows)
+    end: Any = np.int32(rounds)  # events read no other field of a state
+    about = {
+        **settings(study.algorithm, study.problem, study.standing),
+        "eval_every": chunk.every,
+        "until": cell.rounds,
+        "matmul_precision": found.options.matmul_precision,
+    }
+    about |= {"stop": list(chunk.rules)} if chunk.rules else {}
+    if found.options.metrics_on != "train":
+        about["metrics_on"] = found.options.metrics_on
+    state = State(*[end] * len(State._fields))
+    values, sources = cell.values, cell.sources
+    key, problem, facts = found.keys[seed], study.problem, cell.facts
+    record = Record(
+        study.algorithm, problem, key, values, sources, facts, state, log, about, ended=ended
+    )
+    if arrays is not None and "x" in arrays and "gradient_bound" in values:
+        record.points = ((rounds, jnp.asarray(arrays["x"][at])),)
+    return record
+
+
+def _variables(
+    record: Record, arrays: Arrays, at: tuple[int, int], options: Options, alike: bool
+) -> Iterable[SERIES]:
+    """The variables of one run, their own dimensions, and values; rounds come first."""
+    n = record.problem.n
+    for name in arrays.keys() - SKIPPED:
+        yield name, *_dims(name, arrays[name][at], n, options, alike)
+    square = arrays["grad_norm_sq"][at].astype(np.float64)
+    yield "utility", ("round",), np.cumsum(square) / np.arange(1, len(square) + 1)
+    counts = {name: arrays[name][at] for name in Info._fields}
+    for name, row in results.labelled(totals(record.cost, counts)).items():
+        yield name, ("round",), np.asarray(row)
+    if "x" in arrays:
+        yield "x", ("coordinate",), arrays["x"][at]
+    if "eps_spent" in options.keep and noisy(record.algorithm, record.values):
+        if math.isfinite(record.privacy().proven):
+            yield "eps_spent", ("round",), _eps_spent(record, arrays["rounds"])
+            book = differing(record)
+            if book is not None:
+                yield "client_rounds", ("client",), book.turns
+                yield "client_eps", ("client",), book.proven
+                if book.claimed is not None:
+                    yield "client_eps_claimed", ("client",), book.claimed
+
+
+def _dims(
+    name: str, values: Array, n: int, options: Options, alike: bool
+) -> tuple[tuple[str, ...], Array]:
+    """The rounds first, then clients where the name says so, else axes of the metric's own."""
+    if values.ndim == 1:
+        return ("round",), values
+    if "clients" not in options.keep:
+        if n > FEW:
+            return ("round", "quantile"), values
+        if not alike:  # deciles can be compared
+            return ("round", "quantile"), np.nanquantile(values, DECILES, axis=1).T
+        return ("round", "client"), values
+    if name.startswith("client_") and values.shape[1:] == (n,):
+        return ("round", "client"), values
+    return ("round", *(f"{name}_{axis}" for axis in range(values.ndim - 1))), values
+
+
+def _eps_spent(record: Record, ticks: Array) -> Array:
+    """eps at the evaluated rounds; of many, computed at some between which it rises about evenly."""
+    rounds = np.asarray(record.log.rounds)
+    some = accounted(len(rounds))
+    eps = record.spent(rounds[some])
+    out = np.full(len(ticks), np.nan)
+    out[: len(rounds)] = eps[np.searchsorted(some, np.arange(len(rounds)))]
+    return out
+
+
+def accounted(evaluations: int) -> npt.NDArray[np.int64]:
+    """Positions of the evaluations for which eps is computed: of many some, between which it is even."""
+    last = evaluations - 1
+    if last < ACCOUNTED:
+        return np.arange(evaluations)
+    return np.unique(np.rint(last * np.linspace(0, 1, ACCOUNTED) ** 2).astype(int))
+
+
+# --- one cell ------------------------------------------------------------------------------------
+
+
+def _facts(
+    found: Found, cell: Cell, runs: Sequence[Record], starts: Sequence[Any]
+) -> dict[str, float]:
+    """The hyper-parameters of a cell, and the privacy of its worst run and of all runs tried.
+
+    Nothing is proven for several runs with shared noise, which cancels in their difference.
+    """
+    out = {
+        f"used_{name}": float(value)
+        for name, value in cell.values.items()
+        if not isinstance(value, Schedule)
+    }
+    out |= dict.fromkeys(PROOF, math.nan)
+    private = noisy(runs[0].algorithm, cell.values)
+    out |= {"noisy": float(private), "n": float(cell.facts.n), "stated": 0.0}
+    if not private:
+        return {**out, "proven_eps": math.inf, "flag": 0.0}
+    tried = _tried(found.grid, cell)
+    shared = found.options.paired and tried > len(found.grid.seeds)
+    for run in runs:
+        run.points = (*((0, x) for x in starts), *run.points)
+    kinds = {
+        (int(run.state.t), _clamped(run), run.ended.startswith("diverged")): run for run in runs
+    }
+    report, record = max(
+        ((run.privacy(), run) for run in kinds.values()),
+        key=lambda pair: (pair[0].proven, pair[0].flag),
+    )
+    given = {
+        "proven_eps": report.proven,
+        "claimed_eps": report.claimed,
+        "delta": report.delta,
+        "delta_at_claimed": report.delta_at_claimed,
+    }
+    out |= {name: float(number) for name, number in given.items() if number is not None}
+    choice = math.inf if shared else _choice(report.event, tried, report.delta)
+    out |= {"tried": float(tried), "eps_of_choice": choice}
+    out["stated"] = float(record.standing.kind == "stated")
+    if (steepest := record.broken()) is not None:
+        out["broken"] = steepest
+    return {**out, "flag": float(report.flag)}
+
+
+def _clamped(run: Record) -> int:
+    return run.log.counts[-1]["clamped"] if run.log.counts else 0
+
+
+def _tried(grid: Grid, cell: Cell) -> int:
+    """The number of runs among which a step size is selected, seeds included."""
+    tuned = [
+        len(axis.values)
+        for axis, i in zip(grid.numbers, cell.place, strict=True)
+        if axis.name in TUNED and i is not None
+    ]
+    return math.prod(tuned) * len(grid.seeds)
+
+
+def _starts(found: Found, study: Study) -> list[Any]:
+    """The different initial models, if a cell states a bound of its gradients."""
+    if not any("gradient_bound" in cell.values for cell in study.cells):
+        return []
+    return list({id(x): x for x in (start(key, study.problem) for key in found.keys)}.values())
+
+
+@functools.lru_cache(maxsize=4096)
+def _choice(event: Any, runs: int, delta: float) -> float:
+    """The eps of releasing all runs of a selection, each with its own noise."""
+    return float(best_of(event, runs, delta).eps)
+
+
+def _said(study: Study) -> dict[str, Any]:
+    """The runs of which nothing is proven, by their place on the static axes, and why."""
+    return {"place": list(study.place), "kind": study.standing.kind, "why": study.standing.why}
+
+
+def _where(study: Study, cell: Cell) -> tuple[Any, ...]:
+    """The index of a cell; all positions along an axis that does not apply to it."""
+    return (*study.place, *(slice(None) if i is None else i for i in cell.place))
+
+
+# --- arrays --------------------------------------------------------------------------------------
+
+
+class _Table:
+    """Variables over axes, seeds and rounds, made as their first values come."""
+
+    def __init__(self, grid: Grid, chunks: Sequence[tuple[Chunk, Arrays | None]]) -> None:
+        self.names = tuple(axis.name for axis in grid.axes)
+        self.cells = tuple(len(axis.values) for axis in grid.axes)
+        self.runs = (*self.cells, len(grid.seeds))
+        self.ticks = sorted(
+            {int(r) for _, found in chunks if found for r in found["rounds"]} or {0}
+        )
+        self.data: dict[str, tuple[tuple[str, ...], Array]] = {}
+
+    def put(
+        self, name: str, dims: tuple[str, ...], where: Any, values: Any, blank: float = np.nan
+    ) -> None:
+        """Set the values of a run."""
+        values = np.asarray(values)
+        if name not in self.data:
+            kind = np.result_type(values.dtype, np.float32) if values.ndim else np.float64
+            full = np.full((*self.runs, *values.shape), blank, kind)
+            self.data[name] = (*self.names, "seed", *dims), full
+        self.data[name][1][where] = values
+
+    def put_series(
+        self, name: str, dims: tuple[str, ...], where: Any, values: Array, rounds: Array
+    ) -> None:
+        """Set the values of a run, whose rounds may be some of those of all."""
+        if dims[0] == "round" and len(rounds) != len(self.ticks):
+            full = np.full((len(self.ticks), *values.shape[1:]), np.nan, values.dtype)
+            full[np.searchsorted(self.ticks, rounds)] = values
+            values = full
+        self.put(name, dims, where, values)
+
+    def put_cell(self, name: str, where: Any, value: float) -> None:
+        if name not in self.data:
+            self.data[name] = self.names, np.full(self.cells, np.nan)
+        self.data[name][1][where] = value
+
+
+def _applies(table: _Table, grid: Grid) -> None:
+    """Which algorithms have a hyper-parameter that is an axis, where not all have it."""
+    for i, axis in enumerate(grid.numbers):
+        applies = [study.cells[0].place[i] is not None for study in grid.studies]
+        if not all(applies):
+            shape = table.cells[: len(grid.static)]
+            values = np.ones(shape)
+            for study, does in zip(grid.studies, applies, strict=True):
+                values[study.place] = does
+            table.data[f"applies_{axis.name}"] = table.names[: len(shape)], values
+
+
+def _coordinates(table: _Table, found: Found, alike: bool) -> dict[str, Any]:
+    axes, grid = found.grid.axes, found.grid
+    coords: dict[str, Any] = {axis.name: (axis.name, list(axis.labels)) for axis in axes}
+    coords["seed"] = ("seed", list(grid.seeds))
+    coords["round"] = ("round", np.asarray(table.ticks, np.int32))
+    dims = {dim for of, _ in table.data.values() for dim in of}
+    if "client" in dims or (alike and "clients" in found.options.keep):
+        coords["client"] = ("client", clients_of(grid.studies[0].problem))
+    if "quantile" in dims:
+        coords["quantile"] = ("quantile", np.asarray(DECILES))
+    if "coordinate" in dims:
+        d = table.data["x"][1].shape[-1]
+        coords["coordinate"] = ("coordinate", np.arange(d, dtype=np.int32))
+    return coords
+
+
+def clients_of(problem: Problem) -> Array:
+    """The clients' names, or their numbers."""
+    names = problem.clients.names
+    return np.asarray(names) if names else np.arange(problem.n, dtype=np.int32)
+
+
+# --- names and units -----------------------------------------------------------------------------
+
+
+def _label(out: xarray.Dataset, found: Found) -> None:
+    """Give each variable its type, unit and name."""
+    data = found.options.metrics_on
+    stated = all(study.standing.kind == "stated" for study in found.grid.studies)
+    for key in list(out.variables):
+        name = str(key)
+        if name in WHOLE or name.startswith("applies_") or name == "client_rounds":
+            if name != "client_rounds" or bool(np.isfinite(out[key]).all()):
+                out[key] = out[key].astype(np.int32)
+        units, words = _words(name, found.grid)
+        words = words if data == "train" else words.replace("training", data)
+        if stated:
+            words = words.replace("eps proven", "eps by the user's event, not checked,")
+        out[key].attrs.update(units=units, long_name=words)
+    if "utility" in out:
+        out["utility"].attrs["comment"] = (
+            "average over the evaluated rounds so far, round 0 included"
+        )
+    some = {study.problem.evaluated for study in found.grid.studies}
+    if len(some) == 1 and (k := some.pop()) is not None and data == "train" and "loss" in out:
+        out["loss"].attrs["comment"] = f"on {k:,} records of each client, evenly spaced"
+    if "eps_spent" in out:
+        out["eps_spent"].attrs["comment"] = (
+            f"at the run's delta; computed at {ACCOUNTED} of the evaluated rounds at most, the others "
+            "hold the value of the next of these, which is an upper bound"
+        )
+
+
+def _words(name: str, grid: Grid) -> tuple[str, str]:
+    if name in results.LABELS:
+        return results.LABELS[name]
+    if name.startswith("used_"):
+        return "1", f"{name.removeprefix('used_')} that was used"
+    if name.startswith("applies_"):
+        return "1", f"whether the algorithm has {name.removeprefix('applies_')}"
+    docs = {param.name: param.doc for study in grid.studies for param in study.algorithm.params}
+    return "1", docs.get(name, name.replace("_", " "))

@@ -1,0 +1,251 @@
+"""The plan and the progress of runs."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from jaxfl.core.progress import Bar, amount, duration, plural
+from jaxfl.engine.callbacks import Watch
+from jaxfl.engine.checkpoint import Batch
+from jaxfl.engine.compute import Follower, finish
+from jaxfl.engine.dataset import Found
+from jaxfl.engine.grid import Grid
+from jaxfl.engine.loop import Ready
+from jaxfl.engine.plan import Chunk, Program, looks, work_of
+from jaxfl.engine.store import Arrays
+
+__all__ = ["Plan", "Progress", "Tracker", "line", "show", "work"]
+
+
+class Plan(NamedTuple):
+    """What a call is to compute, before anything is compiled; bytes are estimated from shapes."""
+
+    runs: int
+    programs: tuple[str, ...]  # that are left, one line each
+    chunks: int  # that are left
+    bytes: int  # of the largest chunk that is left
+    available: int
+    disk: int  # bytes of the result in a folder, before compression, and of states that are kept
+    states: int  # of them, from which runs continue when they are extended by rounds
+    finished: int  # runs of chunks that are done
+    continued: int  # runs that begin where shorter ones of the folder end
+    left: int  # runs, those to continue included
+    evaluation: float  # share of the evaluations in the counted work that is left
+
+    def __repr__(self) -> str:
+        """What `--plan` prints."""
+        states = f", {self.states / 2**20:,.1f} of them states from which runs continue"
+        result = f"the result takes at most {max(self.disk / 2**20, 0.1):,.1f} MiB"
+        result += states * (self.states > 0)
+        if not self.left:
+            return f"done: all {plural(self.runs, 'run')}; left: nothing\n{result}"
+        chunks = plural(self.chunks, "chunk")
+        continued = f" ({self.continued:,} to continue)" if self.continued else ""
+        left = (
+            f"{plural(self.left, 'run')}{continued} in "
+            f"{plural(len(self.programs), 'compilation')}, about "
+            f"{chunks} of {self.bytes / 2**20:,.0f} MiB ({self.available / 2**20:,.0f} MiB are free)"
+        )
+        if self.finished:
+            left = f"done: {self.finished:,} of {plural(self.runs, 'run')}; left: {left}"
+        share = f"evaluations (see eval_every) are about {self.evaluation:.0%} of the work"
+        return "\n".join((left, f"{share}; {result}", *self.programs))
+
+
+class Progress(NamedTuple):
+    """The progress of a call."""
+
+    done: int  # rounds of all runs together
+    total: int
+    per_second: float  # nan before the first rounds
+    seconds_left: float  # nan before the first rounds
+    loss: float  # of a single run at its last evaluation, of several the least so far
+    where: str = ""  # the run with that loss, of several
+    chunk: int = 0  # that is computed, from 1
+    chunks: int = 0
+    doing: str = ""  # what else than rounds takes time now, such as compiling
+
+
+def show(bar: Bar, now: Progress) -> None:
+    """Draw the progress on a bar."""
+    if now.doing:
+        bar.doing(now.doing)
+        return
+    rate = "" if math.isnan(now.per_second) else f"{amount(now.per_second)} rounds/s"
+    left = "" if math.isnan(now.seconds_left) else f"{duration(now.seconds_left)} left"
+    part = f"chunk {now.chunk}/{now.chunks}" if now.chunks > 1 else ""
+    loss = "" if now.where or math.isnan(now.loss) else f"loss {now.loss:.5g}"
+    best = f"least loss {now.loss:.5g} ({now.where})" if now.where else ""
+    bar.update(now.done, now.total, ", ".join(filter(None, (part, rate, loss, left))), best)
+
+
+def work(program: Program, chunk: Chunk) -> tuple[float, float]:
+    """The multiplications of a chunk: rounds, and evaluations."""
+    each, T = work_of(program, chunk), program.cells[chunk.cells[0]].rounds
+    first = len(chunk.seeds) if program.once else chunk.runs
+    seen = first + chunk.runs * (len(looks(program, chunk)) - 1)
+    return chunk.runs * (T - chunk.after) * each.round, seen * each.evaluation
+
+
+def line(program: Program, grid: Grid, seeds: int, runs: int) -> str:
+    """A program in words."""
+    study = grid.studies[program.study]
+    axes = "".join(  # parts and data, which tell programs apart
+        f", {axis.name.replace('_', ' ')} {label if isinstance(label, str) else f'{label:g}'}"
+        for axis, label in (
+            (axis, axis.labels[i]) for axis, i in zip(grid.static, study.place, strict=True)
+        )
+        if axis.name != "algorithm" and len(axis.values) > 1
+    )
+    for name, _ in program.caps:  # and those that have other shapes
+        own, every = (
+            {float(cell.values[name]) for cell in some if name in cell.values}
+            for some in (program.cells, study.cells)
+        )
+        if own != every and own:
+            axes += f", {name} " + " to ".join(f"{v:g}" for v in sorted({min(own), max(own)}))
+    return (
+        f"{program.algorithm.name} on {program.problem.name}{axes}, "
+        f"{plural(len(program.cells), 'setting')} x {plural(seeds, 'seed')}: {runs} runs at once"
+    )
+
+
+class Tracker(Follower):
+    """Follows the losses of chunks: reports the progress, and hands evaluations to callbacks.
+
+    The time left is the counted work that is left over the speed so far.
+    """
+
+    def __init__(
+        self,
+        found: Found,
+        todo: Sequence[int],
+        report: Callable[[Progress], None] | None,
+        watch: Watch | None,
+        alone: bool,
+    ) -> None:
+        self.found, self.todo, self.callback, self.watch = found, list(todo), report, watch
+        self.alone = alone
+        self.chunks = [chunk for chunk, _ in found.chunks]
+        self.total = sum(self._rounds(n) for n in todo)
+        self.left = sum(sum(self._work(n)) for n in todo)
+        self.behind, self.earlier, self.number = 0, 0, 0  # rounds, those of other calls, chunks
+        self.work = self.seconds = 0.0  # that was done, and that it took
+        self.since = time.perf_counter()
+        self.loss, self.where = math.nan, ""
+        self.size: dict[int, int] = {}
+
+    def _rounds(self, number: int) -> int:
+        chunk = self.chunks[number]
+        return chunk.runs * self.found.programs[chunk.program].cells[chunk.cells[0]].rounds
+
+    def _work(self, number: int) -> tuple[float, float]:
+        chunk = self.chunks[number]
+        return work(self.found.programs[chunk.program], chunk)
+
+    def divided(self, number: int, halves: Sequence[tuple[int, Chunk]]) -> None:
+        """Take the halves of a chunk in its place."""
+        at = self.todo.index(number)
+        self.chunks += [half for _, half in halves]
+        self.todo[at : at + 1] = [number for number, _ in halves]
+
+    def compiling(self, number: int) -> None:
+        chunk = self.chunks[number]
+        program = self.found.programs[chunk.program]
+        what = line(program, self.found.grid, len(chunk.seeds), math.prod(chunk.shape))
+        self.doing(f"compiling {what}")
+
+    def doing(self, words: str) -> None:
+        """Report what else than rounds takes time now."""
+        if self.callback is not None:
+            self.callback(self._now()._replace(doing=words))
+
+    def begin(self, number: int, t: int) -> None:
+        self.number += 1
+        self.earlier += self.chunks[number].runs * t
+        self.since = time.perf_counter()
+        if t:
+            done = (
+                sum(self._work(number))
+                * t
+                / max(1, self._rounds(number))
+                * self.chunks[number].runs
+            )
+            self.left -= done
+
+    def ready(self, number: int, now: Ready, batch: Batch) -> None:
+        chunk = self.chunks[number]
+        self._note(number, now.loss)
+        self._passed(now.work)
+        if self.watch is not None:
+            batch.log.read(now.round)
+            if batch.log.content.past:
+                program = self.found.programs[chunk.program]
+                self.watch.read(chunk, finish(program, chunk, batch, self.found.options, False))
+        if now.late and self.callback is not None:
+            self.callback(self._now(chunk.runs * now.round))
+
+    def finished(self, number: int, arrays: Arrays, work: float = 0.0) -> None:
+        """Take the arrays of a finished chunk."""
+        self._note(number, arrays["loss"])
+        self._passed(work)
+        self.behind += self._rounds(number)
+        if self.callback is not None:
+            self.callback(self._now())
+        if self.watch is not None:
+            self.watch.finished(self.chunks[number], arrays)
+
+    def collected(self, number: int, arrays: Arrays) -> None:
+        """Take a chunk that a worker has computed."""
+        self.number += 1
+        self.finished(number, arrays, sum(self._work(number)))
+
+    def pulse(self) -> None:
+        """Report again while workers compute."""
+        if self.callback is not None:
+            self.callback(self._now())
+
+    def known(self, number: int, arrays: Arrays) -> None:
+        """Take a chunk that was finished by an earlier call."""
+        self._note(number, arrays["loss"])
+        if self.watch is not None:
+            self.watch.finished(self.chunks[number], arrays)
+
+    def _passed(self, work: float) -> None:
+        now = time.perf_counter()
+        self.seconds += now - self.since
+        self.work += work
+        self.left -= work
+        self.since = now
+
+    def _note(self, number: int, losses: Any) -> None:
+        """Remember the last loss of a run, or the least of several; axes (seeds, cells[, rounds])."""
+        chunk = self.chunks[number]
+        values = np.asarray(losses)[: len(chunk.seeds), : len(chunk.cells)]
+        if self.alone:
+            self.loss = float(np.ravel(values)[-1])
+            return
+        finite = np.isfinite(values)
+        if finite.any():
+            values = np.where(finite, values, np.inf)
+            i, j, *_ = np.unravel_index(np.argmin(values), values.shape)
+            if not values.min() >= self.loss:
+                program = self.found.programs[chunk.program]
+                cell = program.cells[chunk.cells[int(j)]]
+                self.loss = float(values.min())
+                seed = self.found.grid.seeds[chunk.seeds[int(i)]]
+                label = cell.label.replace("|", " ")
+                self.where = f"{program.algorithm.name} {label} seed={seed}"
+
+    def _now(self, here: int = 0) -> Progress:
+        done = self.behind + here
+        new = done - self.earlier
+        rate = new / self.seconds if new > 0 and self.seconds > 0 else math.nan
+        left = max(0.0, self.left) * self.seconds / self.work if self.work else math.nan
+        place = min(self.number, len(self.todo)), len(self.todo)
+        return Progress(done, self.total, rate, left, self.loss, self.where, *place)

@@ -1,0 +1,394 @@
+"""Compute the runs of a grid: plan them, compute chunk by chunk, and keep what is finished.
+
+:func:`jaxfl.simulate` and :func:`jaxfl.sweep` are thin around :func:`computed`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import time
+import warnings
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+
+from jaxfl.core.checks import one_path
+from jaxfl.core.errors import InputError, JaxflWarning, require
+from jaxfl.core.memory import HOST, check_fits
+from jaxfl.core.params import at_most_one, number, whole
+from jaxfl.core.progress import watching
+from jaxfl.core.types import Info, Key
+from jaxfl.engine.callbacks import Callback, Callbacks, Watch
+from jaxfl.engine.compute import Machine, Saves, TooLarge, budget
+from jaxfl.engine.dataset import REPORTED, Found
+from jaxfl.engine.driver import TRIES, Driver, Executor
+from jaxfl.engine.executors import opened
+from jaxfl.engine.grid import Grid
+from jaxfl.engine.loop import CALL
+from jaxfl.engine.memory import check_room
+from jaxfl.engine.plan import Chunk, Options, Program, halves, looks, work_of
+from jaxfl.engine.planned import Planned, joined_standing
+from jaxfl.engine.program import (
+    FEW,
+    bytes_of_data,
+    bytes_of_run,
+    bytes_of_state,
+    numbers,
+    placement,
+)
+from jaxfl.engine.progress import Plan, Progress, Tracker, line, show, work
+from jaxfl.engine.results import RESULT
+from jaxfl.engine.runs import settings
+from jaxfl.engine.store import Store
+
+__all__ = ["Computed", "How", "check_names", "computed", "keys_of", "report_failures"]
+
+COPIES = 2  # of the results in memory: of the chunks, and of the whole
+RUNS_ON_CPU = 256  # of a chunk: more are not faster there, and a chunk is saved when it is finished
+ENOUGH = 8  # runs of a chunk that share their draws, even where to evaluate them takes long
+RUNS = 4096
+SERIES, OF_CLIENTS = 20, 4  # values kept per run and evaluation, and of each client, about
+MORE_MEMORY = {"memory": None}
+PREFIXES = ("used_", "applies_", "chosen_")  # of variables of results
+OWN = ("algorithm", "problem", "messages", "score", "score_error", "candidates", "found")
+
+
+class How(NamedTuple):
+    """How runs are computed, which decides nothing of their results."""
+
+    out: str | Path | None = None
+    resume: bool = False
+    extend: bool = False
+    memory: int | None = None
+    runs_at_once: int | None = None
+    devices: Sequence[jax.Device] | None = None
+    executor: str | Executor | None = None
+    chunk_seconds: float | None = None
+    announce: Callable[[Plan], None] | None = None
+    progress: bool | Callable[[Progress], None] | None = None
+    callbacks: Sequence[Callback] = ()
+
+
+class Computed(NamedTuple):
+    """The runs of a grid, and where they are kept."""
+
+    store: Store
+    found: Found
+    current: list[int]  # the chunks of ``found``
+    about: dict[str, Any]
+    failures: Mapping[int, str]
+
+    @property
+    def result(self) -> Path | None:
+        return None if self.store.folder is None else self.store.path(RESULT)
+
+
+def keys_of(key: Key, seeds: Sequence[int]) -> list[Key]:
+    """The keys of seeds: seed s of base key K runs with ``fold_in(K, s)``."""
+    return [jax.random.fold_in(key, seed) for seed in seeds]
+
+
+def check_names(names: Iterable[str], options: Options) -> None:
+    """Raise for axes and metrics whose names results use for something else."""
+    for name in names:
+        require(
+            name not in REPORTED and not str(name).startswith(PREFIXES),
+            lambda name=name: (
+                f"An axis of a sweep cannot be called {name!r}, which its result reports"
+            ),
+            "give the argument or the hyper-parameter another name",
+        )
+    for name, _ in options.extra:
+        taken = {*names, "seed", "last_round", "diverged_at", "complete", *Info._fields, *OWN}
+        require(
+            name not in taken and name not in REPORTED and not name.startswith(PREFIXES),
+            lambda name=name: f"A metric cannot be called {name!r}",
+            "take another name",
+        )
+
+
+def computed(
+    make: Callable[[], Grid],
+    key: Key,
+    options: Options,
+    how: How,
+    alone: bool = False,
+    store: Store | None = None,
+) -> Computed:
+    """Plan, compute and keep the runs of a grid; ``alone``: of a single run."""
+    began = time.perf_counter()
+    bar, listed = watching(how.progress, show), Callbacks(how.callbacks)
+    devices = _devices(how)
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(jax.default_matmul_precision(options.matmul_precision))
+        if store is None:
+            store = Store(one_path("out", how.out) if how.out is not None else None)
+            stack.enter_context(store)
+            store.open(how.resume or how.extend)
+        grid = joined_standing(make(), store.header)
+        keys = keys_of(key, grid.seeds)
+        planned = Planned(store, grid, keys, options)
+        if store.folder is not None and store.header:
+            planned.check(store.folder, how.extend)
+        machine = None if how.executor is not None else Machine(devices, how.memory)
+        room = budget(how.memory, [HOST]) if machine is None else machine.available
+        fit = _Fit(devices, room, how.runs_at_once)
+        lines = planned.missing(fit)
+        todo, earlier = _divide_done(planned, store)
+        size = sum(_bytes(planned, n, options) for n in planned.current)
+        check_fits(
+            "The results of these runs", COPIES * size, "evaluate less often, or divide them"
+        )
+        states = sum(_states(planned, n) for n in planned.current)
+        kept = store.reserve(size, states, alone)
+        if how.announce is not None:
+            how.announce(_plan(planned, todo, fit, (size + kept, kept), len(earlier)))
+        if todo and store.header and store.folder is not None:
+            planned.check_draws(store.folder)
+        store.add(planned.about(), *lines)
+        for program in {planned.chunks[n].program for n in todo}:  # type: ignore[union-attr]
+            _check_state(planned.programs[program])
+        found = Found(grid, keys, options, planned.programs, [(c, None) for c in planned.chunks])  # type: ignore[arg-type]
+        report = stack.enter_context(bar)
+        watch = Watch(stack.enter_context(listed), found, alone) if listed else None
+        tracker = Tracker(found, todo, report, watch, alone)
+        if report is not None or watch is not None:
+            for n in earlier:
+                tracker.known(n, store.read(n))  # type: ignore[arg-type]
+        saves = Saves(store, planned.sources)
+        driver = None
+        if how.executor is not None:
+            workers = stack.enter_context(opened(how.executor))
+            driver = Driver(
+                workers, planned.programs, keys, options, saves, how.memory, how.chunk_seconds
+            )
+            _collect(driver, planned, todo, tracker)
+        else:
+            assert machine is not None
+            _here(machine, planned, todo, keys, saves, tracker)
+        tracker.doing("merging the chunks")
+        chunks = [(planned.chunks[n], store.read(n)) for n in planned.current]
+        found = found._replace(chunks=chunks)
+        about = {
+            "ended": "finished" if all(a is not None for _, a in chunks) else "unfinished",
+            **_settings(grid, options),
+            "compilations": machine.compilations if machine is not None else 0,
+            "compile_seconds": machine.compile_seconds if machine is not None else 0.0,
+            "chunks": len(chunks),
+            "seconds": time.perf_counter() - began,
+        }
+        failures = {} if driver is None else driver.failures
+    return Computed(store, found, planned.current, about, failures)
+
+
+def _divide_done(planned: Planned, store: Store) -> tuple[list[int], list[int]]:
+    """The chunks that are left, and those that earlier calls have finished."""
+    done = {n: n < len(store.chunks) and store.read(n) is not None for n in planned.current}
+    return [n for n, ready in done.items() if not ready], [n for n, ready in done.items() if ready]
+
+
+# --- computing -----------------------------------------------------------------------------------
+
+
+def _here(
+    machine: Machine,
+    planned: Planned,
+    todo: Sequence[int],
+    keys: Sequence[Key],
+    saves: Saves,
+    tracker: Tracker,
+) -> None:
+    """Compute chunks in this process; one that does not fit is divided."""
+    waiting = deque(todo)
+    while waiting:
+        number = waiting.popleft()
+        chunk = planned.chunks[number]
+        assert chunk is not None
+        program = planned.programs[chunk.program]
+        assert program is not None
+        try:
+            arrays = machine.compute(program, number, chunk, keys, planned.options, saves, tracker)
+        except TooLarge as error:
+            parts = placement(program.problem, machine.devices).parts
+            smaller = _divided(planned, tracker, number, parts)
+            way = "give it more {memory}, a smaller batch or k, fewer clients, or a smaller model"
+            require(bool(smaller), str(error), way, suggested=MORE_MEMORY)
+            waiting.extendleft(reversed([half for half, _ in smaller]))
+            continue
+        planned.store.write(number, arrays)
+        tracker.finished(number, arrays)
+
+
+def _collect(driver: Driver, planned: Planned, todo: Sequence[int], tracker: Tracker) -> None:
+    """Write chunks as workers return them."""
+    some: Any = [(n, planned.chunks[n]) for n in todo]
+    divide = lambda number, parts: _divided(planned, tracker, number, parts)  # noqa: E731
+    with contextlib.closing(driver.replies(some, divide)) as replies:
+        for found in replies:
+            if found is None:
+                tracker.pulse()
+                continue
+            number, reply = found
+            if "state" in reply:
+                planned.store.save_bytes(number, reply["state"])
+            planned.store.write(number, reply["arrays"])
+            tracker.collected(number, reply["arrays"])
+
+
+def _divided(
+    planned: Planned, tracker: Tracker, number: int, parts: int
+) -> list[tuple[int, Chunk]]:
+    """Plan the halves of a chunk, and return them; none if it has a single run on each device."""
+    chunk = planned.chunks[number]
+    assert chunk is not None
+    smaller = halves(number, chunk, parts)
+    numbers = planned.divide(smaller) if smaller else []
+    made = list(zip(numbers, smaller, strict=True))
+    tracker.divided(number, made)
+    return made
+
+
+def report_failures(done: Computed, level: int = 3) -> None:
+    """Tell of chunks that have failed, whose runs are not ``complete`` in the result."""
+    if not done.failures:
+        return
+    first = next(iter(done.failures.values())).rstrip(".")
+    count = f"{len(done.failures):,} of {len(done.current):,} chunks failed {TRIES} times"
+    words = f"{count}, the first because of {first}"
+    if done.store.folder is None:
+        text = f"{words}: their runs are missing in the result."
+        warnings.warn(text, JaxflWarning, stacklevel=level)
+        return
+    way = "the others are saved, and {resume} computes the rest"
+    raise InputError(words, way, suggested={"resume": True})
+
+
+# --- sizes ---------------------------------------------------------------------------------------
+
+
+def _devices(how: How) -> list[jax.Device]:
+    at_most_one(
+        "workers of an executor use their own devices",
+        executor=how.executor,
+        devices=how.devices,
+    )
+    if how.chunk_seconds is not None:
+        number("chunk_seconds", how.chunk_seconds, above=0)
+        require(
+            how.executor is not None,
+            "is for the workers of an executor",
+            chunk_seconds=how.chunk_seconds,
+        )
+    if how.executor is not None:
+        return [HOST]  # of a worker, before one is asked
+    found: Any = jax.local_devices() if how.devices is None else how.devices
+    chosen = list(found) if isinstance(found, Iterable) else []
+    known = chosen and all(isinstance(device, jax.Device) for device in chosen)
+    require(known, "names no device", "leave it out for all that there are", devices=chosen)
+    return chosen
+
+
+class _Fit:
+    """How many runs of a program fit into a chunk, estimated from shapes."""
+
+    def __init__(self, devices: Sequence[jax.Device], room: int, at_once: int | None) -> None:
+        self.devices, self.room = devices, room
+        self.at_once = None if at_once is None else whole("runs_at_once", at_once, 1)
+
+    def __call__(self, program: Program) -> tuple[int, int]:
+        """The most runs of a chunk, and the number of devices that share them."""
+        parts = placement(program.problem, self.devices).parts
+        most = RUNS * parts
+        if self.devices[0].platform == "cpu":
+            each = [
+                max(work_of(program, Chunk(0, (j,), (0,), (1, 1), 0)))
+                for j in range(len(program.cells))
+            ]
+            most = min(RUNS_ON_CPU, max(ENOUGH, int(CALL / max(each)))) * parts
+        room = (self.room - parts * bytes_of_data(program)) // max(1, bytes_of_run(program))
+        return max(parts, min(self.at_once or most, room)), parts
+
+    def bytes(self, program: Program, chunk: Chunk) -> int:
+        parts = placement(program.problem, self.devices).parts
+        return parts * bytes_of_data(program) + bytes_of_run(program) * math.prod(chunk.shape)
+
+
+def _check_state(program: Program | None) -> None:
+    """Raise for runs whose state alone needs more than is free."""
+    if program is not None:
+        check_room(program.algorithm, program.problem, numbers(program, [0], alone=True))
+
+
+def _bytes(planned: Planned, number: int, options: Options) -> int:
+    """Bytes of the results of a chunk before compression."""
+    chunk = planned.chunks[number]
+    assert chunk is not None
+    program = planned.programs[chunk.program]
+    assert program is not None
+    n = program.problem.n if "clients" in options.keep else min(program.problem.n, FEW)
+    each = SERIES + len(options.extra) + OF_CLIENTS * n
+    model = program.problem.model.dim * ("x" in options.keep)
+    return 8 * chunk.runs * (len(looks(program, chunk)) * each + model)
+
+
+def _states(planned: Planned, number: int) -> int:
+    chunk = planned.chunks[number]
+    assert chunk is not None
+    program = planned.programs[chunk.program]
+    assert program is not None
+    return bytes_of_state(program) * chunk.runs
+
+
+def _plan(
+    planned: Planned, todo: Sequence[int], fit: _Fit, disk: tuple[int, int], done: int
+) -> Plan:
+    """What is left, before anything is compiled."""
+    left: list[Any] = [planned.chunks[n] for n in todo]
+    made: list[Any] = planned.programs
+    works = [work(made[chunk.program], chunk) for chunk in left]
+    rounds, seen = sum(r for r, _ in works), sum(e for _, e in works)
+    runs = sum(chunk.runs for chunk in left)
+    lines = {}
+    for chunk in left:
+        program, seeds = made[chunk.program], {*lines.get(chunk.program, ("", ()))[1], *chunk.seeds}
+        at_once = math.prod(chunk.shape)
+        lines[chunk.program] = line(program, planned.grid, len(seeds), at_once), seeds
+    return Plan(
+        planned.grid.runs,
+        tuple(text for text, _ in lines.values()),
+        len(left),
+        max((fit.bytes(made[chunk.program], chunk) for chunk in left), default=0),
+        fit.room,
+        *disk,
+        planned.grid.runs - runs,
+        sum(chunk.runs for chunk in left if chunk.after),
+        runs,
+        seen / max(rounds + seen, 1.0),
+    )
+
+
+def _settings(grid: Grid, options: Options) -> dict[str, Any]:
+    """The settings and facts that all studies share, and the options."""
+    first = {id(study.problem): study for study in reversed(grid.studies)}
+    records = [settings(s.algorithm, s.problem, s.standing) for s in first.values()]
+    several = len({study.algorithm.name for study in grid.studies}) > 1
+    own = ("algorithm", "parts", "per_record") if several else ()
+    facts = [study.cells[0].facts._asdict() for study in grid.studies]
+    words = options.words()
+    return {
+        **{name: words[name] for name in ("paired", "noise", "matmul_precision", "keep")},
+        "eval_every": options.eval_every,
+        "metrics_on": options.metrics_on,
+        "settings": _common(records, [name for name in records[0] if name not in own]),
+        "facts": _common(facts, ("n", "m", "m_max", "d")),
+    }
+
+
+def _common(records: Sequence[Mapping[str, Any]], names: Iterable[str]) -> dict[str, Any]:
+    """Those of the named values that are equal in all records."""
+    first = records[0]
+    return {name: first[name] for name in names if all(r[name] == first[name] for r in records)}

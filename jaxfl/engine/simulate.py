@@ -1,0 +1,267 @@
+"""A single run: a grid of one cell and one seed, with its final state."""
+
+from __future__ import annotations
+
+import dataclasses
+import warnings
+from collections.abc import Callable, Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from jaxfl.algorithms.registry import one_algorithm
+from jaxfl.algorithms.resolution import NOISES
+from jaxfl.core.checks import one_key, one_problem
+from jaxfl.core.errors import require
+from jaxfl.core.hosts import on_host
+from jaxfl.core.params import choice, whole
+from jaxfl.core.products import precision
+from jaxfl.core.types import Algorithm, Key, Problem, PyTree
+from jaxfl.engine import results, stopping
+from jaxfl.engine.callbacks import Callback
+from jaxfl.engine.checkpoint import restored
+from jaxfl.engine.dataset import dataset, record_of, single
+from jaxfl.engine.driver import Executor
+from jaxfl.engine.grid import Grid, lay_out
+from jaxfl.engine.ledger import Ledger, ledger
+from jaxfl.engine.loop import Metric, own_metrics
+from jaxfl.engine.plan import KEPT, Options
+from jaxfl.engine.program import numbers
+from jaxfl.engine.progress import Plan, Progress
+from jaxfl.engine.runs import Record, noisy
+from jaxfl.engine.session import Computed, How, check_names, computed, report_failures
+from jaxfl.engine.stopping import Stop
+from jaxfl.rounds.blocks import start
+
+__all__ = ["Metric", "Progress", "Run", "Stop", "base_key", "options_of", "simulate"]
+
+
+@dataclasses.dataclass(repr=False)
+class Run(Record):
+    """A finished or stopped run.  :meth:`dataset` labels it, :meth:`extend` continues it."""
+
+    computed: Computed | None = dataclasses.field(default=None, repr=False)
+    base: Key | None = dataclasses.field(default=None, repr=False)  # of which ``key`` is a fold
+
+    @property
+    def x(self) -> np.ndarray:
+        """The model, flat."""
+        return np.asarray(self.algorithm.output(self.state))
+
+    @property
+    def params(self) -> PyTree:
+        """The model as its own parameter pytree."""
+        return self.problem.model.unravel(self.algorithm.output(self.state))
+
+    def dataset(self) -> Any:
+        """The run as a labelled ``xarray.Dataset``."""
+        assert self.computed is not None
+        report = self.privacy() if noisy(self.algorithm, self.values) else None
+        return single(dataset(self.computed.found, self.computed.about), self, report)
+
+    def save(self, path: str | Path) -> Path:
+        """Write :meth:`dataset` to one file, which :func:`jaxfl.load` reads back."""
+        return results.save(self.dataset(), path)
+
+    def ledger(self, delta: float | None = None) -> Ledger:
+        """How many rounds each client took part in so far, and its eps, proven and claimed."""
+        return ledger(self, delta)
+
+    def clients(self) -> Any:
+        """A pandas table with a row for each client: its records, weight, eps and last metrics."""
+        import pandas
+
+        ds, problem = self.dataset(), self.problem
+        n = problem.n
+        weight = np.ones(n) if problem.weights is None else on_host(problem.weights)
+        table: dict[str, Any] = {"records": on_host(problem.count), "weight": weight}
+        if problem.test_owner is not None:
+            owner = on_host(problem.test_owner)
+            table["test_records"] = np.bincount(owner[owner >= 0], minlength=n)
+        for name, values in ds.data_vars.items():
+            if "client" in values.dims:
+                last = values.isel(round=-1) if "round" in values.dims else values
+                table[str(name).removeprefix("client_")] = last.values
+        return pandas.DataFrame(table, index=ds["client"].to_index())
+
+    def extend(self, rounds: int, **more: Any) -> Run:
+        """Continue until round ``rounds``, with the same hyper-parameters and streams of draws.
+
+        ``more`` are ``stop``, ``progress`` and ``callbacks`` of :func:`simulate`.
+        """
+        assert self.computed is not None
+        rounds, t = whole("rounds", rounds, 1), int(np.max(self.state.t))
+        late = f"lies before round {t}, which this run has reached already"
+        require(t <= rounds, late, "ask for more", rounds=rounds)
+        found = self.computed.found
+        study = found.grid.studies[0]
+        cell = study.cells[0]._replace(rounds=rounds)
+        for name, value in cell.values.items():
+            planned = int(cell.values["rounds"])
+            require(
+                rounds <= planned or not getattr(value, "ends", False),
+                lambda name=name, value=value: (
+                    f"{name} = {value} is made for {planned} rounds and ends with them"
+                ),
+                f"ask for at most {planned} rounds, or start a run of {rounds}",
+            )
+        grid = found.grid._replace(studies=(study._replace(cells=(cell,)),))
+        stop = more.pop("stop", found.options.stop)
+        stopping.check(stop, found.options.metrics_on)
+        options, how = found.options._replace(stop=stop), How(**more)
+        assert self.base is not None
+        done = computed(lambda: grid, self.base, options, how, True, self.computed.store)
+        return _run(done, self.base)
+
+
+def base_key(key: Key | None, taker: str, several: str) -> Key:
+    return jax.random.key(0) if key is None else one_key(key, taker, several)
+
+
+def options_of(
+    eval_every: int | None,
+    metrics: Mapping[str, Metric] | None,
+    metrics_on: str,
+    stop: Stop | None,
+    paired: bool,
+    noise: str,
+    matmul_precision: str | None,
+    keep: Collection[str],
+) -> Options:
+    """The options of runs, checked."""
+    choice("noise", noise, NOISES)
+    choice("metrics_on", metrics_on, ("train", "test", "validation"))
+    stopping.check(stop, metrics_on)
+    for name in keep:
+        choice("keep", name, KEPT)
+    return Options(
+        own_metrics({} if metrics is None else metrics),
+        None if eval_every is None else whole("eval_every", eval_every, 0),
+        metrics_on,
+        stop,
+        paired,
+        noise,
+        precision(matmul_precision),
+        tuple(sorted(keep)),
+    )
+
+
+def simulate(
+    algorithm: Algorithm | str,
+    problem: Problem,
+    key: Key | None = None,
+    rounds: int | None = None,
+    *,
+    seed: int = 0,
+    eval_every: int | None = None,
+    metrics: Mapping[str, Metric] | None = None,
+    metrics_on: str = "train",
+    stop: Stop | None = None,
+    noise: str = "calibrated",
+    out: str | Path | None = None,
+    resume: bool = False,
+    extend: bool = False,
+    memory: int | None = None,
+    executor: str | Executor | None = None,
+    announce: Callable[[Plan], None] | None = None,
+    progress: bool | Callable[[Progress], None] | None = None,
+    callbacks: Sequence[Callback] = (),
+    matmul_precision: str | None = None,
+    **given: Any,
+) -> Run:
+    """Run ``algorithm`` on ``problem`` for ``rounds`` rounds.
+
+    Without ``rounds`` their number is the one that the algorithm's theory gives.  ``given`` are the
+    algorithm's hyper-parameters; those that are not there follow from its theory, and ``Run.sources``
+    lists the source of each.  Of an algorithm by name they may also be parts, as in
+    ``participation="uniform"``.  Noise for a given ``eps`` is calibrated by an accountant
+    (``noise="calibrated"``, the default) or follows the paper's formula (``noise="paper"``).
+
+    The run with base key K (default: ``jax.random.key(0)``) and ``seed`` s has the key
+    ``fold_in(K, s)``, as in :func:`jaxfl.sweep`.
+
+    Metrics are computed at round 0, every ``eval_every`` rounds (0: only at both ends) and at the last;
+    by default 3 to 100 times, as often as a tenth of the work or some hundredths of a second allow.
+    ``metrics`` adds functions of (problem, x).  Metrics are exact functions of the training data, which
+    no proof covers, unless ``metrics_on="test"`` or ``"validation"`` takes them on data that are not
+    protected.  ``stop`` ends the run before its last round.
+
+    ``out`` is a folder for the plan, a checkpoint every two minutes, the final state and ``result.nc``.
+    ``resume=True`` continues what is in it; the result is exactly that of an uninterrupted run.
+    ``extend=True`` computes more ``rounds``: the run continues unless they change what its rounds read,
+    as noise for a given ``eps`` does.  (:meth:`Run.extend` keeps all hyper-parameters.)
+
+    A run is silent: ``progress=True`` draws a bar, and a function is called with a :class:`Progress`.
+    ``callbacks`` are called with every :class:`jaxfl.Evaluation`, as the loop reads it from the device; a
+    resumed run hands over the earlier ones first.  If a callback raises an exception, the run ends as
+    after Ctrl-C, with a checkpoint.  :mod:`jaxfl.trackers` has callbacks for TensorBoard and others.
+    ``memory``, ``executor`` and ``announce`` are those of :func:`jaxfl.sweep`.
+
+    With ``matmul_precision="default"`` accelerators may round what enters the products of forward and
+    backward passes (GPUs to TF32, TPUs to bfloat16), with ``"highest"`` they do not; by default JAX's
+    configuration decides.  Norms, clipped sums and what rounds iterate are never rounded.
+
+    >>> import jax, jaxfl
+    >>> data = jaxfl.data.split("digits", clients=5)
+    >>> problem = jaxfl.make_problem(jaxfl.models.softmax_regression(64, 10), data)
+    >>> run = jaxfl.simulate("soteriafl_gd", problem, rounds=10, eps=8, omega=3, lr=0.5)
+    >>> bool(run.metrics["loss"][-1] < run.metrics["loss"][0]), run.sources["shift"]
+    (True, 'Theorem 3')
+    >>> run.totals["clients"], run.totals["uplink_bits"] == 10 * 5 * run.values["k"] * (32 + 10)
+    (50, True)
+    >>> round(run.privacy().proven, 3)
+    8.0
+    """
+    algorithm, problem = one_algorithm(algorithm, given), one_problem(problem)
+    base = base_key(key, "a run", "not an array of them")
+    fixed = {**given, **({} if rounds is None else {"rounds": whole("rounds", rounds, 1)})}
+    options = options_of(eval_every, metrics, metrics_on, stop, True, noise, matmul_precision, KEPT)
+    check_names((), options)
+    how = How(
+        out,
+        resume,
+        extend,
+        memory=memory,
+        executor=executor,
+        announce=announce,
+        progress=progress,
+        callbacks=callbacks,
+    )
+
+    def make() -> Grid:
+        return lay_out(algorithm, problem, {}, fixed, [whole("seed", seed, 0)], noise, metrics_on)
+
+    done = computed(make, base, options, how, alone=True)
+    report_failures(done)
+    run = _run(done, base)
+    if done.result is not None:
+        run.save(done.result)
+    for one in run.advice():
+        warnings.warn(one, stacklevel=2)
+    return run
+
+
+def _run(done: Computed, base: Key) -> Run:
+    """The run of a grid that has one, with its state and its history."""
+    store, found, (number,) = done.store, done.found, done.current
+    ((chunk, arrays),) = found.chunks
+    program = found.programs[chunk.program]
+    study, cell = found.grid.studies[0], program.cells[0]
+    record = record_of(found, study, cell, chunk.seeds[0], chunk, arrays, (0, 0))
+    batch = store.batches.get(number)
+    if batch is None:
+        saved = store.saved(number)
+        assert saved is not None
+        hp = numbers(program, [0], alone=True)
+        shape = jax.eval_shape(lambda: study.algorithm.init(base, study.problem, hp)[0])
+        batch = restored(saved, shape)
+    log = batch.log.at(0, 0)
+    run = Run(**{**vars(record), "state": batch.state, "log": log}, computed=done, base=base)
+    run.settings["key"] = np.asarray(jax.random.key_data(run.key)).tolist()
+    run.compile_seconds, run.seconds = done.about["compile_seconds"], done.about["seconds"]
+    if "gradient_bound" in run.values:
+        x = study.algorithm.output(batch.state)
+        run.points = (0, start(run.key, run.problem)), (int(batch.state.t), x)
+    return run

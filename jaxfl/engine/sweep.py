@@ -1,0 +1,137 @@
+"""Every run of a grid, as one labelled data set."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import jax
+
+from jaxfl.core.params import whole
+from jaxfl.core.types import Key
+from jaxfl.engine.callbacks import Callback
+from jaxfl.engine.dataset import dataset
+from jaxfl.engine.driver import Executor
+from jaxfl.engine.grid import Build, Problems, lay_out, spans
+from jaxfl.engine.loop import Metric
+from jaxfl.engine.progress import Plan, Progress
+from jaxfl.engine.results import save
+from jaxfl.engine.session import How, check_names, computed, report_failures
+from jaxfl.engine.simulate import base_key, options_of
+from jaxfl.engine.stopping import Stop
+
+if TYPE_CHECKING:
+    import xarray
+
+__all__ = ["sweep"]
+
+
+def sweep(
+    algorithm: Build,
+    problem: Problems,
+    key: Key | None = None,
+    rounds: int | Sequence[int] | None = None,
+    *,
+    seeds: int | Sequence[int] = 1,
+    eval_every: int | None = None,
+    metrics: Mapping[str, Metric] | None = None,
+    metrics_on: str = "train",
+    stop: Stop | None = None,
+    noise: str = "calibrated",
+    paired: bool = True,
+    keep: Collection[str] = (),
+    out: str | Path | None = None,
+    resume: bool = False,
+    extend: bool = False,
+    memory: int | None = None,
+    runs_at_once: int | None = None,
+    devices: Sequence[jax.Device] | None = None,
+    executor: str | Executor | None = None,
+    chunk_seconds: float | None = None,
+    announce: Callable[[Plan], None] | None = None,
+    progress: bool | Callable[[Progress], None] | None = None,
+    callbacks: Sequence[Callback] = (),
+    matmul_precision: str | None = None,
+    **numbers: Any,
+) -> xarray.Dataset:
+    """Compute every run of a grid, and return one labelled data set.
+
+    A list of values is an axis, a single value holds for all runs: ``lr=[0.1, 0.3], eps=5``.
+    ``algorithm`` is an algorithm, its name, a list of them, or a function that returns one; ``problem``
+    a problem, several by name, or such a function.  Axes that these functions take by name, and parts
+    such as ``participation=["full", "uniform"]``, are static: each of their values is compiled.  All
+    other axes are hyper-parameters (also ``rounds``, and schedules such as ``"cosine:0.3"``), whose cells
+    run in one program.  A *cell* is a setting: the values of all axes.  Axes that an algorithm does not
+    use are broadcast.  Hyper-parameters that are not given follow from each cell's theory.
+
+    Seed s of base key K runs with ``fold_in(K, s)``, as in :func:`simulate`; without ``key`` K is
+    ``jax.random.key(0)``.  All cells of a seed share their draws: they differ by the axes and not by
+    chance.  With ``paired=False`` each cell has its own draws.  Random draws and counts never depend
+    on other cells, chunks or devices; floats may differ by rounding.
+
+    ``eval_every``, ``metrics``, ``metrics_on``, ``stop``, ``noise`` and ``matmul_precision`` are those of
+    :func:`simulate`.  A run that diverges, or that ``stop`` ends, is frozen, marked by ``diverged_at`` or
+    ``stopped_at``, and does not affect others.  The data set has what is small: ``keep`` adds
+    ``"clients"`` (metrics of every client), ``"eps_spent"`` (also of each client) and ``"x"``.
+
+    ``out`` is a folder for the plan, each finished chunk, checkpoints and ``result.nc``.  ``resume=True``
+    computes only what is missing in it, and gives bit for bit the same result.  ``extend=True`` does so
+    for a larger grid, which holds that of the folder: more values, axes, seeds or algorithms, or more
+    ``rounds``, for which a run continues unless they change what its rounds read.
+
+    Chunks of the grid have at most ``runs_at_once`` runs and fit in ``memory`` bytes (default: most of
+    what is free on ``devices``, by default all local ones, which share the runs).  A chunk that does
+    not fit after all is halved.  With an ``executor`` its workers compute the chunks, in ``memory``
+    bytes each: one of :mod:`jaxfl.executors`, its text as in ``"processes:4"`` or ``"ray"``, or anything
+    with ``submit(function, *arguments)``.  A chunk that would take more than ``chunk_seconds`` (default:
+    300) is halved.  One whose worker is lost is computed again, from its checkpoint if it has one; one
+    that fails three times is reported at the end.
+
+    ``announce`` is called with the :class:`Plan` before anything is compiled; what it raises ends the
+    sweep.  ``progress=True`` draws a bar, and a function is called with a :class:`Progress`.
+    ``callbacks`` are called with every :class:`jaxfl.Evaluation` of every run: while its chunk is
+    computed here, or when an ``executor`` returns it; ``resume`` hands over earlier ones too.  If a
+    callback raises an exception, the sweep ends as after Ctrl-C, with what is finished and a checkpoint.
+
+    >>> import jaxfl
+    >>> data = jaxfl.data.split("digits", clients=5)
+    >>> problem = jaxfl.make_problem(jaxfl.models.softmax_regression(64, 10), data)
+    >>> ds = sweep(["cdp_gd", "ldp_gd"], problem, rounds=5, eps=[1, 8], lr=[0.1, 0.3], seeds=2)
+    >>> dict(ds["loss"].sizes)
+    {'algorithm': 2, 'eps': 2, 'lr': 2, 'seed': 2, 'round': 6}
+    """
+    given = {**numbers, **({} if rounds is None else {"rounds": rounds})}
+    axes, fixed = spans(given)
+    if "rounds" in fixed:
+        fixed["rounds"] = whole("rounds", fixed["rounds"], 1)
+    options = options_of(
+        eval_every, metrics, metrics_on, stop, paired, noise, matmul_precision, keep
+    )
+    check_names(axes, options)
+    how = How(
+        out,
+        resume,
+        extend,
+        memory,
+        runs_at_once,
+        devices,
+        executor,
+        chunk_seconds,
+        announce,
+        progress,
+        callbacks,
+    )
+    done = computed(
+        lambda: lay_out(algorithm, problem, axes, fixed, seeds, noise, metrics_on),
+        base_key(key, "a sweep", "and seeds= for several runs"),
+        options,
+        how,
+    )
+    about = {"rounds": None if "rounds" in axes else rounds}
+    words = {name: str(value) for name, value in fixed.items() if name != "rounds"}
+    ds = dataset(done.found, {**done.about, **about, "numbers": words})
+    if done.result is not None:
+        save(ds, done.result)
+    report_failures(done)
+    return ds
