@@ -137,7 +137,6 @@ def of_execution(name: str, numbers: dict[str, Any]) -> Iterator[Case]:
         yield Case(f"{name}/{how}", name, how, numbers)
     options: dict[str, dict[str, Any]] = {
         "metrics_on=test": {"metrics_on": "test"},
-        "chunk=1": {"chunk": 1},
         "eval_every=0": {"eval_every": 0},
         "eval_every=usual": {"eval_every": None},
         **({"matmul_precision": {"matmul_precision": "highest"}} if name == FIRST else {}),

@@ -194,24 +194,23 @@ def run(case: Case, key: Any) -> Runs:
 
 
 def resumed(case: Case, key: Any) -> Runs:
-    """From the file that a kill in the middle leaves, and from the last file to more rounds."""
-    moments = scripts.load("tests/cli/test_killed").moments
-    problem, algorithm = problem_of(case.problem), algorithm_of(case)
-    again = {"metrics": POINT, "resume": None}
+    """From the folder that an interrupt in the middle leaves, and from the end to more rounds."""
+
+    def interrupt(now: jaxfl.Evaluation) -> None:
+        if now.round >= HALF - 1:
+            raise KeyboardInterrupt
+
     with tempfile.TemporaryDirectory() as scratch:
-        work = Path(scratch) / "work"
-        work.mkdir()
-        file = work / "run.npz"
-        with moments(work, Path(scratch) / "at") as copies:
-            simulated(case, key, case.rounds, checkpoint=file, checkpoint_every=HALF)
-        half = next(copy / file.name for copy in copies if (copy / file.name).exists())
-        ends = {"middle": (half, None), "end": (file, case.rounds + 1)}
-        found: Runs = {}
-        for label, (path, rounds) in ends.items():
-            again["resume"] = path
-            one = jaxfl.simulate(algorithm, problem, key, rounds, **again)
-            found[label] = of_run(one, case)[""]
-    return found
+        out = Path(scratch) / "run"
+        try:
+            simulated(case, key, case.rounds, out=out, callbacks=[interrupt])
+        except KeyboardInterrupt:
+            assert not (out / "result.nc").exists()
+        middle = simulated(case, key, case.rounds, out=out, resume=True)
+        return {
+            "middle": of_run(middle, case)[""],
+            "end": of_run(middle.extend(case.rounds + 1), case)[""],
+        }
 
 
 def extended(case: Case, key: Any) -> Runs:
@@ -225,7 +224,7 @@ def functions(case: Case, key: Any, messages: bool = False) -> Runs:
     f = jaxfl.functions(algorithm, problem, case.rounds, messages=messages, **case.numbers)
     scan = jax.jit(lambda f, run: jax.lax.scan(f.round, run, length=case.rounds))
     end, counts = scan(f, f.init(key))
-    found: Found = {"key": words(key)}
+    found: Found = {"key": words(end.key)}
     add(found, "single", "x", number(f.output(end), False))
     for name, values in counts._asdict().items():
         add(found, "exact", f"counts.{name}", number(values))
@@ -254,17 +253,12 @@ def swept(case: Case, key: Any, grid: Mapping[str, Any] | None = None, **more: A
     """The grid of a case, or another, as a data set."""
     options = {"seeds": SEEDS, "eval_every": EVERY, "metrics": POINT, **case.options, **more}
     grid = dict(case.grid if grid is None else grid)
-    build: Any = case.algorithm
-    if "algorithm" in grid:
-        build = grid.pop("algorithm")
-    static = {name: grid[name] for name in ("participation",) if name in grid}
-    if static:
-        build = lambda participation: jaxfl.algorithm(case.algorithm, participation=participation)  # noqa: E731
+    build: Any = grid.pop("algorithm", case.algorithm)
     names = case.problem.split("+")
     problem: Any = {name: problem_of(name) for name in names}
     problem = problem if len(names) > 1 else problem[case.problem]
-    rounds = None if "rounds" in grid else options.pop("rounds", case.rounds)
-    return jaxfl.sweep(build, grid, problem, key, rounds, numbers=case.numbers, **options)
+    rounds = grid.pop("rounds", None) or options.pop("rounds", case.rounds)
+    return jaxfl.sweep(build, problem, key, rounds, **options, **case.numbers, **grid)
 
 
 def sweep(case: Case, key: Any) -> Runs:
@@ -272,16 +266,19 @@ def sweep(case: Case, key: Any) -> Runs:
 
 
 def sweep_resumed(case: Case, key: Any) -> Runs:
-    """From the folder that a kill after the first of two chunks leaves."""
-    moments = scripts.load("tests/cli/test_killed").moments
+    """From the folder that an interrupt after the first of two chunks leaves."""
+
+    def interrupt(now: jaxfl.Progress) -> None:
+        if now.chunk == 2:
+            raise KeyboardInterrupt
+
     with tempfile.TemporaryDirectory() as scratch:
         out = Path(scratch) / "sweep"
-        with moments(out, Path(scratch) / "at") as copies:
-            swept(case, key, out=out, runs_at_once=2)
-        half = copies[len(copies) // 2]
-        assert (half / "sweep.json").exists()
-        assert not (half / "result.nc").exists()
-        return of_sweep(swept(case, key, out=half, resume=True, runs_at_once=2), case, key)
+        try:
+            swept(case, key, out=out, runs_at_once=2, progress=interrupt)
+        except KeyboardInterrupt:
+            assert not (out / "result.nc").exists()
+        return of_sweep(swept(case, key, out=out, resume=True, runs_at_once=2), case, key)
 
 
 def sweep_extended(case: Case, key: Any) -> Runs:

@@ -24,7 +24,7 @@ from jaxfl.core.hosts import on_host
 from jaxfl.core.types import Info, State
 from jaxfl.engine.log import Log
 
-__all__ = ["Batch", "Content", "content", "joined", "put", "restored", "take"]
+__all__ = ["Batch", "Content", "content", "joined", "plain_array", "put", "restored", "take"]
 
 Ended: TypeAlias = npt.NDArray[np.str_]
 Content: TypeAlias = tuple[dict[str, np.ndarray], dict[str, Any]]  # arrays, and the header
@@ -50,7 +50,7 @@ class Batch:
 def content(batch: Batch, owner: str) -> Content:
     """The content of a checkpoint, as arrays of this host and a header."""
     leaves, log = jax.tree.leaves(batch.state), batch.log
-    found = {f"state{i}": _plain(on_host(leaf)) for i, leaf in enumerate(leaves)}
+    found = {f"state{i}": plain_array(on_host(leaf)) for i, leaf in enumerate(leaves)}
     found |= {f"metric.{name}": a for name, a in log.series().items()}
     about = {
         "leaves": len(leaves),
@@ -144,7 +144,7 @@ def _log(found: Mapping[str, np.ndarray], about: Mapping[str, Any]) -> Log:
     return Log(about["rounds"], metrics, counts, total)
 
 
-def _plain(array: np.ndarray) -> np.ndarray:
+def plain_array(array: np.ndarray) -> np.ndarray:
     """The array with a dtype that NumPy's files support, which is not bfloat16."""
     return array.view(np.uint16) if array.dtype == jnp.bfloat16 else array
 

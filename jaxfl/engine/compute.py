@@ -303,7 +303,8 @@ def finish(
     tall, wide = len(chunk.seeds), len(chunk.cells)
     past = batch.log.entries if done else batch.log.content.past
     rounds = [entry.round for entry in past]
-    rounds = sorted({*looks(program, chunk), *rounds}) if done else rounds
+    if done and (batch.ended == "").any():  # else all have stopped here
+        rounds = sorted({*looks(program, chunk), *rounds})
     entries = [{**entry.metrics, **entry.counts} for entry in past]
     missing = len(rounds) - len(entries)
     out: Arrays = {}

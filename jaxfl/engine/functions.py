@@ -4,24 +4,34 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
+import numpy as np
 
 from jaxfl.algorithms.composition import by_messages
 from jaxfl.algorithms.registry import one_algorithm
 from jaxfl.algorithms.resolution import build, resolve
-from jaxfl.core.checks import one_key, one_problem
+from jaxfl.algorithms.standing import standing
+from jaxfl.core.checks import one_key, one_path, one_problem
 from jaxfl.core.errors import InputError, require, shown
+from jaxfl.core.files import arrays, reading, replace
+from jaxfl.core.hosts import on_host
 from jaxfl.core.params import whole
-from jaxfl.core.types import Algorithm, Array, Hyper, Info, Key, Problem, State
+from jaxfl.core.types import Algorithm, Array, Hyper, Info, Key, Problem, ProblemFacts, State
 from jaxfl.data import samples
+from jaxfl.engine.checkpoint import plain_array
 from jaxfl.engine.memory import check_room
+from jaxfl.privacy.events import released
+from jaxfl.privacy.reports import Report, report
 from jaxfl.problems.facts import facts_of
 from jaxfl.problems.identity import dtype
 from jaxfl.rounds.federated import Federated
 from jaxfl.rounds.messages import Seen
+
+ROOM = 1 << 20  # bytes of names and headers, at most
 
 __all__ = ["Functions", "RunState", "functions"]
 
@@ -31,6 +41,19 @@ class RunState(NamedTuple):
 
     key: Key  # of the run, the same in every round
     state: State
+
+
+class _About(NamedTuple):
+    """What statements of privacy read; programs do not depend on it."""
+
+    values: Mapping[str, Any]
+    facts: ProblemFacts
+
+    def __hash__(self) -> int:
+        return 0
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _About)
 
 
 @jax.tree_util.register_dataclass
@@ -45,12 +68,47 @@ class Functions:
     algorithm: Algorithm = dataclasses.field(metadata={"static": True})
     problem: Problem
     hp: Hyper  # the hyper-parameters that rounds read
+    about: _About = dataclasses.field(metadata={"static": True}, repr=False)
 
-    def init(self, key: Key) -> RunState:
-        """The state of the run with this key before its first round."""
-        key = one_key(key, "a run", "and vmap(init) an array of them")
+    def init(self, key: Key, seed: int = 0) -> RunState:
+        """The state before the first round of the run that ``simulate`` makes with this key and seed."""
+        key = jax.random.fold_in(one_key(key, "a run", "and vmap(init) an array of them"), seed)
         state, _ = _compiled(self.algorithm.init, key, self.problem, self.hp)
         return RunState(key, state)
+
+    def privacy(self, rounds: int, delta: float | None = None) -> Report:
+        """What is claimed and what is proven of the first ``rounds`` rounds."""
+        values, facts = self.about.values, self.about.facts
+        proof = standing(self.algorithm, self.problem)
+        counted = {**values, "rounds": whole("rounds", rounds, 1)}
+        event = released(self.algorithm, counted, facts, proof)
+        claim = self.algorithm.claim(counted, facts)
+        return report(event, claim, values.get("delta", 1e-5) if delta is None else delta)
+
+    def save(self, run: RunState, path: str | Path) -> None:
+        """Write the state to one file; of several processes all call this, and the first one writes."""
+        run = _check_run_state(run)
+        leaves = [jax.random.key_data(run.key), *jax.tree.leaves(run.state)]
+        found = {f"state{i}": plain_array(on_host(leaf)) for i, leaf in enumerate(leaves)}
+        if jax.process_index() == 0:
+            replace(one_path("path", path), lambda file: np.savez(file, allow_pickle=False, **found))
+
+    def load(self, path: str | Path, like: RunState) -> RunState:
+        """Read a state that :meth:`save` wrote, placed ``like`` that of :meth:`init`."""
+        like, path = _check_run_state(like), one_path("path", path)
+        with reading(path, "state of a run", "write it with save"):
+            found = arrays(path, 2 * sum(a.nbytes for a in jax.tree.leaves(like)) + ROOM)
+            leaves, tree = jax.tree.flatten((jax.random.key_data(like.key), like.state))
+            saved = [found[f"state{i}"].view(leaf.dtype) for i, leaf in enumerate(leaves)]
+            shapes = [(a.shape, b.shape) for a, b in zip(saved, leaves, strict=True)]
+            way = "pass the state of the same algorithm and problem"
+            require(all(a == b for a, b in shapes), lambda: f"{path} holds another state", way)
+        placed = [
+            jax.make_array_from_callback(b.shape, b.sharding, lambda part, a=a: a[part])
+            for a, b in zip(saved, leaves, strict=True)
+        ]
+        words, state = jax.tree.unflatten(tree, placed)
+        return RunState(jax.random.wrap_key_data(words, impl=jax.random.key_impl(like.key)), state)
 
     def round(self, run: RunState, nothing: None = None) -> tuple[RunState, Info]:
         """Compute the next round; return the state and the round's counts, as ``lax.scan`` expects.
@@ -99,8 +157,9 @@ def functions(
     """The rounds of :func:`jaxfl.simulate` as functions, for the user's own ``jit``, ``vmap`` or ``scan``.
 
     The arguments are those of ``simulate``; noise and schedules are planned for ``rounds``.  ``init``
-    takes the key of the run: each draw follows from this key, the purpose, the client and the number of
-    the round.  Do not split the key; a loop then gives the results of ``simulate``.  With ``messages``
+    takes the key that ``simulate`` takes, and each draw follows from it, the seed, the purpose, the client
+    and the number of the round.  Do not split the key; a loop then gives the results of ``simulate``.
+    ``f.privacy(t)`` states what is proven of t rounds.  With ``messages``
     each client's message is computed, for :meth:`Functions.view`, also where only their mean matters;
     such rounds draw each client's noise, and take longer.
 
@@ -121,7 +180,7 @@ def functions(
     facts = facts._replace(rounds=int(values["rounds"]))
     hp = build(algorithm, values, facts, dtype(problem))
     check_room(algorithm, problem, hp)
-    return Functions(algorithm, samples.measured(problem), hp)
+    return Functions(algorithm, samples.measured(problem), hp, _About(values, facts))
 
 
 @functools.partial(jax.jit, static_argnums=0)

@@ -202,6 +202,7 @@ class Planned:
         cells = [[name.setting, name.rounds] for names in self.names for name in names]
         return {
             "axes": {axis.name: list(axis.labels) for axis in self.grid.axes},
+            "given": self._given(),
             "seeds": list(self.grid.seeds),
             "keys": self.words,
             **self.options.words(),
@@ -209,6 +210,13 @@ class Planned:
             "cells": cells,
             "drawn": drawn(),
         }
+
+    def _given(self) -> dict[str, str]:
+        """The hyper-parameters that are given for all runs."""
+        axes = {axis.name for axis in self.grid.axes}
+        cells = [cell for study in self.grid.studies for cell in study.cells]
+        given = {name: word(value) for cell in cells for name, value in cell.given.items()}
+        return {name: value for name, value in given.items() if name not in axes}
 
     def _described(self, i: int) -> dict[str, Any]:
         study = self.grid.studies[i]
@@ -264,7 +272,7 @@ def _compared(about: Mapping[str, Any], fixed: bool = False) -> dict[str, Any]:
         if fixed:
             study.pop("numbers")
     if fixed:
-        return {**out, "studies": studies[:1]}
+        return {**out, "given": about["given"], "studies": studies[:1]}
     return {"axes": about["axes"], "seeds": about["seeds"], "keys": about["keys"], **out} | {
         "studies": studies
     }

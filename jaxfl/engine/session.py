@@ -138,13 +138,13 @@ def computed(
         room = budget(how.memory, [HOST]) if machine is None else machine.available
         fit = _Fit(devices, room, how.runs_at_once)
         lines = planned.missing(fit)
-        todo, earlier = _divide_done(planned, store)
         size = sum(_bytes(planned, n, options) for n in planned.current)
         check_fits(
             "The results of these runs", COPIES * size, "evaluate less often, or divide them"
         )
         states = sum(_states(planned, n) for n in planned.current)
         kept = store.reserve(size, states, alone)
+        todo, earlier = _divide_done(planned, store)
         if how.announce is not None:
             how.announce(_plan(planned, todo, fit, (size + kept, kept), len(earlier)))
         if todo and store.header and store.folder is not None:

@@ -12,7 +12,6 @@ import contextlib
 import hashlib
 import io
 import json
-import math
 import os
 import shutil
 from collections.abc import Mapping, Sequence
@@ -69,7 +68,7 @@ class Store(contextlib.ExitStack):
         self.memory: dict[int, Arrays] = {}  # of finished chunks
         self.batches: dict[int, Batch] = {}  # their final states, or as workers sent them:
         self.contents: dict[int, Content] = {}
-        self.most = math.inf  # bytes that a chunk may unpack to
+        self.most = 0  # bytes that a chunk may unpack to
         self.keep = False  # whether the states of finished chunks are kept
 
     def path(self, name: str) -> Path:
@@ -195,7 +194,7 @@ class Store(contextlib.ExitStack):
             return self.memory.get(number)
         path = self.chunk(number)
         try:
-            found = arrays(path, int(self.most))
+            found = arrays(path, self.most)
             owner = found.pop(OWNER).item()
             return found if owner == self._owner(number, _digest(found)) else None
         except FileNotFoundError:

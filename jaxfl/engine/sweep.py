@@ -101,8 +101,7 @@ def sweep(
     >>> dict(ds["loss"].sizes)
     {'algorithm': 2, 'eps': 2, 'lr': 2, 'seed': 2, 'round': 6}
     """
-    given = {**numbers, **({} if rounds is None else {"rounds": rounds})}
-    axes, fixed = spans(given)
+    axes, fixed = spans({**({} if rounds is None else {"rounds": rounds}), **numbers})
     if "rounds" in fixed:
         fixed["rounds"] = whole("rounds", fixed["rounds"], 1)
     options = options_of(
