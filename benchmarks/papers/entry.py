@@ -101,9 +101,8 @@ class Job(NamedTuple):
         """:func:`jaxfl.sweep` into a folder of that name; resume it if it exists."""
         out = self.folder / name
         self.say(f"{out}:")
-        resume = (out / "sweep.json").exists()
-        given: dict[str, Any] = {"seeds": self.seeds, "say": self.say, **options}
-        return sweep(*args, out=out, resume=resume, **given)
+        resume = (out / "planned.jsonl").exists()
+        return sweep(*args, out=out, resume=resume, **{"seeds": self.seeds, **options})
 
     def audit(self, algorithm: Any, **options: Any) -> float:
         """A lower bound on eps, by attack on canaries [:func:`jaxfl.audit.audit`]."""

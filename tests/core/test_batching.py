@@ -103,13 +103,12 @@ def test_svrg_pays_for_its_own_passes(monkeypatch: pytest.MonkeyPatch) -> None:
     total, rounds = int(np.sum(problem.count)), 12
     ds = sweep(
         algorithm("ldp_svrg", sampler=sampling.sampler("without_replacement")),
-        {"refresh": [0.1, 0.3], "lr": [0.1, 0.2]},
         problem,
         jax.random.key(0),
         rounds,
         seeds=3,
-        numbers={"clip": 2.0, "sigma": 0.01, "batch": 2},
         eval_every=1,
+        **{"refresh": [0.1, 0.3], "lr": [0.1, 0.2], "clip": 2.0, "sigma": 0.01, "batch": 2},
     )
     jax.effects_barrier()
     each = ds["gradients"].isel(algorithm=0).diff("round").values

@@ -22,8 +22,10 @@ from jaxfl.core.interrupts import interrupts_deferred
 pytestmark = pytest.mark.once
 
 NUMBERS = {**QUIET, "k": 3, "batch": 4}
-OPTIONS: dict[str, Any] = {"eval_every": 3, "chunk": 2, "checkpoint_every": 4}
-WHERE = tuple(f"jaxfl/engine/{name}.py" for name in ("run", "loop", "log", "record", "checkpoint"))
+OPTIONS: dict[str, Any] = {"eval_every": 3, "out": "run"}
+WHERE = tuple(
+    f"jaxfl/engine/{name}.py" for name in ("compute", "loop", "log", "store", "checkpoint")
+)
 WHERE += ("jaxfl/core/files.py",)
 POSITIONS = 40
 

@@ -112,17 +112,14 @@ def test_a_schedule_goes_on_where_it_was(lr: Any, key: jax.Array) -> None:
 
 def test_a_function_is_read_back_from_a_checkpoint(key: jax.Array, tmp_path: Path) -> None:
     """Its numbers and its name, which may be that of another schedule; it cannot go beyond them."""
-    file, problem = tmp_path / "run.npz", a_problem()
+    folder, problem = tmp_path / "run", a_problem()
     lr = schedule(lambda t: 0.1 * (t + 1), "cosine:0.3")
-    run = jaxfl.simulate(
-        "fedgd", problem, key, 4, lr=lr, checkpoint=file, stop=jaxfl.Stop(loss=9.0)
-    )
+    run = jaxfl.simulate("fedgd", problem, key, 4, lr=lr, out=folder, stop=jaxfl.Stop(loss=9.0))
     assert run.state.t < 4
-    again = jaxfl.simulate("fedgd", problem, key, resume=file)
+    again = jaxfl.simulate("fedgd", problem, key, 4, lr=lr, out=folder, extend=True)
     np.testing.assert_array_equal(again.x, jaxfl.simulate("fedgd", problem, key, 4, lr=lr).x)
     assert again.values["lr"].label == "cosine:0.3"
-    longer = lambda: jaxfl.simulate("fedgd", problem, key, 6, resume=file)  # noqa: E731
-    refused(longer, r"lr = cosine:0\.3 is made for 4 rounds")
+    refused(lambda: again.extend(6), r"lr = cosine:0\.3 is made for 4 rounds")
 
 
 @pytest.mark.parametrize("name", jaxfl.ALGORITHMS)

@@ -55,8 +55,8 @@ def problems(tmp_path_factory: pytest.TempPathFactory) -> dict[str, jaxfl.Proble
         ("soteriafl_svrg", "mapped"),
         ("private_local_sgd", "made"),
         # slow: their parts are in the two above, and in tests of rounds
-        pytest.param("ldp_gd", "mapped", marks=pytest.mark.slow),
-        pytest.param("soteriafl_saga", "made", marks=pytest.mark.slow),
+        pytest.param("ldp_gd", "mapped", marks=pytest.mark.full),
+        pytest.param("soteriafl_saga", "made", marks=pytest.mark.full),
     ],
 )
 def test_a_run_is_the_same(name: str, how: str, problems: dict[str, jaxfl.Problem]) -> None:

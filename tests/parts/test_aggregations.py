@@ -95,7 +95,7 @@ def test_runs_and_sweeps_count_what_they_clamp(key: jax.Array) -> None:
     plain = planned(jaxfl.algorithm(name, aggregation=plain_sum()), pulled, 1, lr=0.01, **given)
     assert run.privacy().proven == pytest.approx(plain.eps(1e-3))
     assert run.ledger().proven.max() == pytest.approx(plain.eps(1e-3))
-    found = jaxfl.sweep(name, {"lr": [0.01]}, pulled, key=key, rounds=1, numbers=given)
+    found = jaxfl.sweep(name, pulled, key, 1, lr=[0.01], **given)
     assert float(found.proven_eps.max()) == pytest.approx(plain.eps(1e-3))
 
 
@@ -157,8 +157,8 @@ WAYS = ("plain_sum", "secure_sum", "masked_sum")
         ("private_local_sgd", {"local_steps": 3}, WAYS[:2]),
         ("soteriafl_sgd", SPARSE, WAYS),
         # their messages are those of the two above
-        pytest.param("cdp_sgd", SPARSE, WAYS, marks=pytest.mark.slow),
-        pytest.param("ldp_sgd", {}, WAYS, marks=pytest.mark.slow),
+        pytest.param("cdp_sgd", SPARSE, WAYS, marks=pytest.mark.full),
+        pytest.param("ldp_sgd", {}, WAYS, marks=pytest.mark.full),
     ],
 )
 def test_a_run_is_the_same_under_any_aggregation(

@@ -228,8 +228,8 @@ def test_a_server_steps_leaf_by_leaf(key: jax.Array, rate: float) -> None:
     assert ((np.asarray(run.x) == start) == (scale == 0)).all()
     half = jaxfl.simulate(algorithm, problem, key, 2, lr=0.5).extend(4)
     assert (half.x == run.x).all()
-    found = jaxfl.sweep(algorithm, {"lr": [0.25, 0.5]}, problem, key, 4)
-    own = jaxfl.simulate(algorithm, problem, jax.random.fold_in(key, 0), 4, lr=0.25)
+    found = jaxfl.sweep(algorithm, problem, key, 4, lr=[0.25, 0.5])
+    own = jaxfl.simulate(algorithm, problem, key, 4, lr=0.25)
     last = float(found["loss"].sel(lr=0.25)[..., -1].item())
     assert last == pytest.approx(own.metrics["loss"][-1], rel=1e-5)
 

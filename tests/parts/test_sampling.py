@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from planned import forget
 from rows import a_problem
 from scipy import stats
 from told import refused
@@ -316,7 +317,7 @@ def test_packed_runs_are_those_of_padded_slots(name, who, key, monkeypatch):
     algorithm = jaxfl.algorithm(name, **parts)
     packed = jaxfl.simulate(algorithm, problem, key, 30, **numbers)
     monkeypatch.setattr(Federated, "packs", False)
-    jax.clear_caches()
+    forget()
     padded = jaxfl.simulate(algorithm, problem, key, 30, **numbers)
     np.testing.assert_allclose(packed.x, padded.x, rtol=2e-5, atol=1e-6)
     np.testing.assert_array_equal(packed.totals["gradients"], padded.totals["gradients"])
@@ -328,9 +329,9 @@ def test_packed_sweeps_are_their_runs(key):
     given = {"clip": 0.5, "sigma": 0.1}
     algorithm = jaxfl.algorithm("ldp_sgd", sampler=jaxfl.sampling.poisson())
     grid = {"lr": [0.1, 0.3], "batch": [2, 6]}
-    ds = jaxfl.sweep(algorithm, grid, problem, key, rounds=12, seeds=3, numbers=given)
+    ds = jaxfl.sweep(algorithm, problem, key, 12, seeds=3, **grid, **given)
     for seed, lr, b in ((0, 0.1, 2), (1, 0.1, 6), (2, 0.3, 2), (2, 0.3, 6)):
         of = {"lr": lr, "batch": b}
-        run = jaxfl.simulate(algorithm, problem, jax.random.fold_in(key, seed), 12, **of, **given)
+        run = jaxfl.simulate(algorithm, problem, key, 12, seed=seed, **of, **given)
         cell = ds["loss"].sel(of).isel(seed=seed).squeeze()
         np.testing.assert_allclose(cell[-1], run.metrics["loss"][-1], rtol=2e-5)

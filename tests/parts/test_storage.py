@@ -24,7 +24,7 @@ from jaxfl.parts.sampling import participation, sampler
 
 HALF = ("bfloat16", "float16")
 # What one of them shows the other shows too, but for its range.
-FEW = ["bfloat16", pytest.param("float16", marks=pytest.mark.slow)]
+FEW = ["bfloat16", pytest.param("float16", marks=pytest.mark.full)]
 NUMBERS: dict[str, Any] = {"lr": 0.1, "clip": 1.0, "sigma": 0.1, "k": 4, "batch": 4}
 
 
@@ -123,8 +123,8 @@ WHOLE = {"compressor": compressor("identity")}  # no more than the mean is kept
         pytest.param(a_problem(), "bfloat16", {}, marks=pytest.mark.optimized),
         (a_problem(), "bfloat16", TWICE),
         (a_problem(), "bfloat16", WHOLE),
-        pytest.param(a_problem(), "float16", {}, marks=pytest.mark.slow),
-        pytest.param(a_network(), "bfloat16", {}, marks=pytest.mark.slow),  # long to compile
+        pytest.param(a_problem(), "float16", {}, marks=pytest.mark.full),
+        pytest.param(a_network(), "bfloat16", {}, marks=pytest.mark.full),  # long to compile
     ],
     ids=["linear", "twice", "whole", "float16", "dense"],
 )
@@ -190,30 +190,31 @@ def test_runs_come_out_nearly_the_same(name: str, kind: str, key: jax.Array) -> 
 @pytest.mark.parametrize("kind", FEW)
 def test_a_run_goes_on_as_it_was(kind: str, tmp_path: Path) -> None:
     algorithm = jaxfl.algorithm("soteriafl_saga", storage=kind)
-    problem, key, path = a_problem(), jax.random.key(0), tmp_path / "run.npz"
-    given = numbers_of("soteriafl_saga")
-    whole = jaxfl.simulate(algorithm, problem, key, 12, eval_every=4, **given)
-    jaxfl.simulate(algorithm, problem, key, 6, eval_every=4, checkpoint=path, **given)
-    again = jaxfl.simulate(algorithm, problem, key, 12, eval_every=4, resume=path)
+    problem, key, path = a_problem(), jax.random.key(0), tmp_path / "run"
+    given = {"eval_every": 4, **numbers_of("soteriafl_saga")}
+    whole = jaxfl.simulate(algorithm, problem, key, 12, **given)
+    jaxfl.simulate(algorithm, problem, key, 6, out=path, **given)
+    again = jaxfl.simulate(algorithm, problem, key, 12, out=path, extend=True, **given)
     np.testing.assert_array_equal(whole.x, again.x)
     chex.assert_trees_all_equal(whole.state, again.state, strict=True)
     np.testing.assert_array_equal(again.extend(15).state.t, 15)
     for other in ("exact", *(name for name in HALF if name != kind)):
         changed = jaxfl.algorithm("soteriafl_saga", storage=other)
-        for resume in (path, whole):
-            again = lambda a=changed, r=resume: jaxfl.simulate(a, problem, key, 20, resume=r)  # noqa: E731
+        for how in ("resume", "extend"):
+            again = lambda a=changed, h=how: jaxfl.simulate(  # noqa: E731
+                a, problem, key, 12, out=path, **{h: True}, **given
+            )
             refused(again, f"its storage is .{kind}., this one's .{other}.")
 
 
 @pytest.mark.once
 def test_a_sweep_goes_on_with_the_storage_that_it_began_with(tmp_path: Path) -> None:
-    given = {k: v for k, v in numbers_of("soteriafl_saga").items() if k != "lr"}
-    options: dict[str, Any] = {"rounds": 6, "seeds": 2, "eval_every": 3, "numbers": given}
-    options |= {"out": tmp_path / "sweep"}
+    options = {**numbers_of("soteriafl_saga"), "rounds": 6, "seeds": 2, "eval_every": 3}
+    options |= {"out": tmp_path / "sweep", "lr": [0.1]}
     half, other = (jaxfl.algorithm("soteriafl_saga", storage=kind) for kind in HALF)
-    found = jaxfl.sweep(half, {"lr": [0.1]}, a_problem(), **options)
+    found = jaxfl.sweep(half, a_problem(), **options)
     assert config(found)["settings"]["parts"]["storage"] == "bfloat16"
-    again = lambda: jaxfl.sweep(other, {"lr": [0.1]}, a_problem(), resume=True, **options)  # noqa: E731
+    again = lambda: jaxfl.sweep(other, a_problem(), resume=True, **options)  # noqa: E731
     refused(again, r'storage is "bfloat16", this one\'s "float16"')
 
 
@@ -243,7 +244,7 @@ def test_bytes_are_predicted(name: str) -> None:
 
 @pytest.mark.optimized
 @pytest.mark.parametrize("kind", FEW)
-@pytest.mark.parametrize("part", ["uniform", pytest.param("everyone", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("part", ["uniform", pytest.param("everyone", marks=pytest.mark.full)])
 def test_a_round_makes_no_copy_of_what_clients_remember(kind: str, part: str) -> None:
     """Nor one in more bits: what it works in is the same with 20 times as many clients."""
 

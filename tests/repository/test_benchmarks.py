@@ -266,7 +266,7 @@ def test_a_cpu_is_no_accelerator(load: Any, capsys: pytest.CaptureFixture[str]) 
     )
 
 
-@pytest.mark.slow  # compiles the rounds of three workloads, and starts pytest
+@pytest.mark.full  # compiles the rounds of three workloads, and starts pytest
 def test_the_script_for_accelerators_runs(
     load: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -50,13 +50,13 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     "simulate": (
         lambda **given: jaxfl.simulate("cdp_sgd", **given),
         {"problem": PROBLEM, "key": jax.random.key(0), "rounds": 2, "sigma": 0.5, "lr": 0.1,
-         "batch": 2, "clip": 1.0, "delta": 1e-3, "eval_every": 1, "chunk": 4, "metrics": None,
-         "stop": None, "noise": None, "checkpoint": None, "resume": None},
+         "batch": 2, "clip": 1.0, "delta": 1e-3, "eval_every": 1, "seed": 0, "metrics": None,
+         "stop": None, "noise": "paper", "out": None, "resume": False},
     ),
     "sweep": (
         lambda **given: jaxfl.sweep(**given),
-        {"build": "ldp_sgd", "grid": {"lr": [0.1]}, "problem": PROBLEM, "rounds": 2, "seeds": 1,
-         "numbers": {"sigma": 0.1, "batch": 2}, "eval_every": 1, "noise": "calibrated",
+        {"algorithm": "ldp_sgd", "lr": [0.1], "problem": PROBLEM, "rounds": 2, "seeds": 1,
+         "sigma": 0.1, "batch": 2, "eval_every": 1, "noise": "calibrated", "keep": (),
          "memory": 2**30, "runs_at_once": 2, "devices": None, "out": None, "key": None},
     ),
     "make_problem": (
@@ -141,7 +141,7 @@ def drawn(kind: str, count: int) -> list[Any]:
     return [every[i] for i in rng.permutation(len(every))[:count]]
 
 
-@pytest.mark.parametrize("count", [40, pytest.param(350, marks=pytest.mark.slow)])  # some compile
+@pytest.mark.parametrize("count", [40, pytest.param(350, marks=pytest.mark.full)])  # some compile
 def test_a_call_ends_in_a_result_or_in_one_sentence(count: int, tmp_path: Path) -> None:
     wrong = []
     for name, argument, value in drawn("calls", count):
@@ -191,7 +191,7 @@ OPTIONS = {
 }
 
 
-@pytest.mark.parametrize("count", [60, pytest.param(450, marks=pytest.mark.slow)])  # some compile
+@pytest.mark.parametrize("count", [60, pytest.param(450, marks=pytest.mark.full)])  # some compile
 def test_a_command_line_ends_in_a_result_or_in_one_sentence(count: int, tmp_path: Path) -> None:
     wrong = []
     for i, (command, option, value) in enumerate(drawn("lines", count)):

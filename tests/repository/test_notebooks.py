@@ -87,7 +87,7 @@ LONG = ("2-sweeps", "5-devices")
 @pytest.mark.parametrize(
     "path",
     [
-        pytest.param(path, id=path.stem, marks=pytest.mark.slow if path.stem in LONG else ())
+        pytest.param(path, id=path.stem, marks=pytest.mark.full if path.stem in LONG else ())
         for path in NOTEBOOKS
     ],
 )
