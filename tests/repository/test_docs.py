@@ -113,10 +113,6 @@ def test_examples_of_pages(page: str, tmp_path: Path, monkeypatch: pytest.Monkey
         exec(compile(block, page, "exec"), scope)
 
 
-def test_names_that_come_late_are_listed() -> None:
-    assert {*jaxfl.__all__} <= {*dir(jaxfl)}
-
-
 TYPED = """
 from typing import assert_type
 import jaxfl, numpy, xarray

@@ -116,8 +116,6 @@ def test_sweeps_are_the_same(x64: None) -> None:
 SHARDED = """
     jax.config.update("jax_enable_x64", True)
     from test_pooled import both, double, numbers_of, same
-    from test_sweeps_durable import split
-    from rows import a_problem
     to = lambda a: a.astype("float64") if a.dtype.kind == "f" else a
     problem = jax.tree.map(to, a_problem(n=8))
     for name in ("ldp_svrg", "soteriafl_saga"):
