@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 
-from jaxfl import sweep
+from jaxfl import Progress, sweep
 from jaxfl.audit import audit
 from jaxfl.views import words
 from jaxfl.views.tables import Estimate
@@ -102,7 +102,12 @@ class Job(NamedTuple):
         out = self.folder / name
         self.say(f"{out}:")
         resume = (out / "planned.jsonl").exists()
-        return sweep(*args, out=out, resume=resume, **{"seeds": self.seeds, **options})
+        given: dict[str, Any] = {"seeds": self.seeds, "progress": self._tell, **options}
+        return sweep(*args, out=out, resume=resume, **given)
+
+    def _tell(self, now: Progress) -> None:
+        if now.doing:
+            self.say(now.doing)
 
     def audit(self, algorithm: Any, **options: Any) -> float:
         """A lower bound on eps, by attack on canaries [:func:`jaxfl.audit.audit`]."""
