@@ -6,7 +6,10 @@ from typing import Any
 
 import pytest
 
-from jaxfl.cli import main
+try:
+    from jaxfl.cli import main
+except ImportError:
+    main = None
 from jaxfl.core.errors import InputError
 
 

@@ -66,7 +66,7 @@ def content(batch: Batch, owner: str) -> Content:
 
 
 def put(file: BinaryIO, found: Content) -> None:
-    text = np.frombuffer(json.dumps(found[1]).encode(), np.uint8)
+    text = np.frombuffer(json.dumps(found[1], default=_number).encode(), np.uint8)
     np.savez(file, allow_pickle=False, about=text, **found[0])
 
 

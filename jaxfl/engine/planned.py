@@ -76,6 +76,17 @@ class Planned:
             tuple(line["rules"]),
         )
 
+    def chunk(self, number: int) -> Chunk:
+        chunk = self.chunks[number]
+        assert chunk is not None
+        return chunk
+
+    def program(self, number: int) -> Program:
+        """The program of a chunk."""
+        program = self.programs[self.chunk(number).program]
+        assert program is not None
+        return program
+
     @property
     def current(self) -> list[int]:
         """The chunks of which the result consists."""
@@ -88,10 +99,7 @@ class Planned:
         """Programs and chunks for the runs that no chunk has; they join those that are planned."""
         have = set()
         for number in self.current:
-            chunk = self.chunks[number]
-            assert chunk is not None
-            program = self.programs[chunk.program]
-            assert program is not None
+            chunk, program = self.chunk(number), self.program(number)
             have |= {
                 (program.study, program.places[c], s) for c in chunk.cells for s in chunk.seeds
             }
@@ -163,8 +171,7 @@ class Planned:
         chunk = self.chunks[number]
         if chunk is None or not chunk.after:
             return None
-        program = self.programs[chunk.program]
-        assert program is not None
+        program = self.program(number)
         rows = [
             [self._source(program.study, program.places[c], s)[:2] for c in chunk.cells]
             for s in chunk.seeds
@@ -173,24 +180,20 @@ class Planned:
 
     # --- adding ----------------------------------------------------------------------------------
 
-    def _add(self, chunk: Chunk, earlier: Sequence[Any] = ()) -> Line:
+    def _add(self, chunk: Chunk, earlier: Sequence[Any]) -> Line:
+        """Plan a chunk, whose runs have ``earlier`` stopping rules; its line."""
+        self.chunks.append(chunk._replace(rules=tuple(earlier)))
         if chunk.parent is None and (stop := self.options.stop) is not None:
-            program = self.programs[chunk.program]
-            assert program is not None
-            T = program.cells[chunk.cells[0]].rounds
-            new = stopping.rule(stop, chunk.after, T, chunk.every)
-            chunk = chunk._replace(rules=tuple(stopping.followed(earlier, new)))
-        elif chunk.parent is None:
-            chunk = chunk._replace(rules=tuple(earlier))
-        self.chunks.append(chunk)
-        about = chunk._asdict()
-        del about["seeds"]
-        return {**about, "keys": [self.words[s] for s in chunk.seeds]}
+            T = self.program(-1).cells[chunk.cells[0]].rounds
+            rules = stopping.followed(earlier, stopping.rule(stop, chunk.after, T, chunk.every))
+            self.chunks[-1] = chunk._replace(rules=tuple(rules))
+        about = self.chunk(-1)._asdict()
+        return {**about, "keys": [self.words[s] for s in about.pop("seeds")]}
 
     def divide(self, halves: Sequence[Chunk]) -> list[int]:
         """Plan halves in the place of their parent; their numbers."""
         first = len(self.chunks)
-        lines = [self._add(half) for half in halves]
+        lines = [self._add(half, half.rules) for half in halves]
         self.store.add(self.about(), (), lines)
         return [*range(first, len(self.chunks))]
 
@@ -240,7 +243,8 @@ class Planned:
         way = "give a grid that holds all of it, or name another folder"
         here = {**now["axes"], "seeds": now["seeds"]}
         for name, labels in (*stored["axes"].items(), ("seeds", stored["seeds"])):
-            missing = {word(w): w for w in labels}.keys() - set(map(word, here.get(name, labels)))
+            there = here.get(name, labels if len(labels) == 1 else ())
+            missing = {word(w): w for w in labels}.keys() - set(map(word, there))
             lost = f"its {name} has {', '.join(sorted(missing))}, and this one's has not"
             require(not missing, lambda: f"{begun}: {lost}", way)
         most: dict[str, int] = {}
@@ -252,7 +256,8 @@ class Planned:
                 raise InputError(begun, way)
             done = f"lies before round {T}, which {folder} has reached already"
             require(most[setting] >= T, done, "give at least as many", rounds=most[setting])
-        same(begun, stored["keys"], [key for key in now["keys"] if key in stored["keys"]], way)
+        kept = [key for key in stored["keys"] if key in now["keys"]]
+        same(begun, {"keys": stored["keys"]}, {"keys": kept or now["keys"]}, way)
 
     def check_draws(self, folder: Path | None) -> None:
         """Raise where what is left would draw other numbers than what is there."""

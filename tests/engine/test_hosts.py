@@ -77,7 +77,7 @@ WHOLE = """
 """
 
 
-@pytest.mark.slow  # two processes that import JAX and compile
+@pytest.mark.full  # two processes that import JAX and compile
 def test_two_processes(tmp_path: Path) -> None:
     """Their numbers are those of one, only process 0 writes, and the other follows what it reads."""
     for i in range(2):
@@ -108,7 +108,7 @@ CALLS = {
 }
 
 
-@pytest.mark.slow  # two processes that import JAX and compile
+@pytest.mark.full  # two processes that import JAX and compile
 @pytest.mark.parametrize("victim", [0, 1])
 @pytest.mark.parametrize("what", list(CALLS))
 def test_the_loss_of_a_process_is_one_sentence(what: str, victim: int, tmp_path: Path) -> None:

@@ -50,7 +50,7 @@ def test_programs_are_kept_and_found_again(tmp_path: Path) -> None:
 @pytest.mark.once
 @pytest.mark.parametrize(
     "row",
-    [pytest.param(row, id=row.name, marks=() if row.quick else pytest.mark.slow) for row in ROWS],
+    [pytest.param(row, id=row.name, marks=() if row.quick else pytest.mark.full) for row in ROWS],
 )
 def test_accelerators_can_compile_all_of_a_run(row: Row) -> None:
     """Its start, its rounds and its evaluation: no call of a host's library, no float64, no callback."""
