@@ -28,6 +28,7 @@ from jaxfl.engine.plan import (
     program_of,
     programs,
     trail,
+    values_of,
 )
 from jaxfl.engine.runs import same, settings
 from jaxfl.engine.store import Line, Store
@@ -46,6 +47,7 @@ class Planned:
 
     def __init__(self, store: Store, grid: Grid, keys: Sequence[Key], options: Options) -> None:
         self.store, self.grid, self.options = store, grid, options
+        self.drawn = store.header.get("drawn", drawn())
         self.words = [key_word(key) for key in keys]
         self.names = [addresses(study, options) for study in grid.studies]
         self.programs: list[Program | None] = [self._program(line) for line in store.programs]
@@ -211,7 +213,7 @@ class Planned:
             **self.options.words(),
             "studies": described,
             "cells": cells,
-            "drawn": drawn(),
+            "drawn": self.drawn,
         }
 
     def _given(self) -> dict[str, str]:
@@ -265,7 +267,7 @@ class Planned:
             f"{folder} was begun with other draws",
             "finish it as it was begun, or start over",
         )
-        same(begun, self.store.header["drawn"], drawn(), f"{way} in another folder")
+        same(begun, self.drawn, drawn(), f"{way} in another folder")
 
 
 def _compared(about: Mapping[str, Any], fixed: bool = False) -> dict[str, Any]:
@@ -285,13 +287,13 @@ def _compared(about: Mapping[str, Any], fixed: bool = False) -> dict[str, Any]:
 
 def _numbers(cells: Sequence[Any]) -> dict[str, Any]:
     """``numbers``: the hyper-parameters by name, with a digest where cells differ."""
-    found = {}
+    found, words = {}, [values_of(cell) for cell in cells]
     for name in sorted({name for cell in cells for name in cell.values}):
-        mine = [word(cell.values.get(name, "none")) for cell in cells]
-        alike = len(set(mine)) == 1
+        mine = [own.get(name, "none") for own in words]
+        alike = all(one == mine[0] for one in mine)
         found[name] = mine[0] if alike else f"{digest(mine)[:8]} of {len(mine)}"
-    given = {name: found.pop(name) for name in cells[0].given if name in found}
-    return {"numbers": {**given, **found}}  # given ones first: they cause the differences of others
+    first = (*cells[0].given, "rounds")  # they cause the differences of others
+    return {"numbers": {name: found.pop(name) for name in first if name in found} | found}
 
 
 def drawn() -> dict[str, Any]:

@@ -138,6 +138,12 @@ def computed(
         room = budget(how.memory, [HOST]) if machine is None else machine.available
         fit = _Fit(devices, room, how.runs_at_once)
         lines = planned.missing(fit)
+        require(
+            how.extend or not store.folder or not store.header or not lines[1],
+            lambda: f"{store.folder} holds other runs",
+            "name another folder, or add these to it with {extend}",
+            suggested={"extend": True},
+        )
         size = sum(_bytes(planned, n) for n in planned.current)
         check_fits(
             "The results of these runs", COPIES * size, "evaluate less often, or divide them"
