@@ -1,9 +1,7 @@
 """The common table: one row per algorithm, and the small problems that all of them are run on."""
 
-import dataclasses
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 
 import jaxfl
@@ -199,11 +197,3 @@ def a_quadratic(n: int = 4, m: int = 6, d: int = 3, seed: int = 0) -> Problem:
     y = (a @ w)[..., 0].astype(np.float32)
     data = jaxfl.data.from_clients((a, y), stacked=True)
     return jaxfl.make_problem(jaxfl.models.least_squares(d), data, x0=np.ones(d))
-
-
-def split(problem: Problem) -> Problem:
-    """The problem with its clients over all devices."""
-    mesh = jax.sharding.Mesh(np.array(jax.devices()), ("clients",))
-    where = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("clients"))
-    train, count = jax.device_put((problem.train, problem.count), where)
-    return dataclasses.replace(problem, train=train, count=count)

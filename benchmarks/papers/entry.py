@@ -1,6 +1,6 @@
 """The parts of a published figure or table: values that are measured once, then judged and drawn.
 
-Only :attr:`Entry.measure` runs algorithms.  Its result is stored as JSON beside the picture; the verdicts
+Only :attr:`Entry.measure` runs algorithms.  Its result is stored as JSON next to the picture; the verdicts
 and the picture are functions of that record alone.
 """
 

@@ -17,8 +17,8 @@ from jaxfl.cli.sweeping import NO_FRONT, PICTURES, has_front
 from jaxfl.cli.written import command, flag
 from jaxfl.core.errors import InputError, one_line, printable, require
 from jaxfl.core.files import replace
-from jaxfl.engine.results import RESULT, config, load
 from jaxfl.engine.grid import TUNED
+from jaxfl.engine.results import RESULT, config, load
 from jaxfl.views.cells import as_sweep, axes, is_sweep, per_client, relabelled, restrict
 from jaxfl.views.compare import compare
 from jaxfl.views.pictures import draw

@@ -205,15 +205,16 @@ def _variables(
         yield name, ("round",), np.asarray(row)
     if "x" in arrays:
         yield "x", ("coordinate",), arrays["x"][at]
-    if "eps_spent" in options.keep and noisy(record.algorithm, record.values):
-        if math.isfinite(record.privacy().proven):
-            yield "eps_spent", ("round",), _eps_spent(record, arrays["rounds"])
-            book = differing(record)
-            if book is not None:
-                yield "client_rounds", ("client",), book.turns
-                yield "client_eps", ("client",), book.proven
-                if book.claimed is not None:
-                    yield "client_eps_claimed", ("client",), book.claimed
+    private = "eps_spent" in options.keep and noisy(record.algorithm, record.values)
+    if not private or math.isinf(record.privacy().proven):
+        return
+    yield "eps_spent", ("round",), _eps_spent(record, arrays["rounds"])
+    book = differing(record)
+    if book is not None:
+        yield "client_rounds", ("client",), book.turns
+        yield "client_eps", ("client",), book.proven
+        if book.claimed is not None:
+            yield "client_eps_claimed", ("client",), book.claimed
 
 
 def _dims(
@@ -419,9 +420,8 @@ def _label(out: xarray.Dataset, found: Found) -> None:
     stated = all(study.standing.kind == "stated" for study in found.grid.studies)
     for key in list(out.variables):
         name = str(key)
-        if name in WHOLE or name.startswith("applies_") or name == "client_rounds":
-            if name != "client_rounds" or bool(np.isfinite(out[key]).all()):
-                out[key] = out[key].astype(np.int32)
+        if name in WHOLE or name.startswith("applies_"):
+            out[key] = out[key].astype(np.int32)
         units, words = _words(name, found.grid)
         words = words if data == "train" else words.replace("training", data)
         if stated:

@@ -80,7 +80,7 @@ class Driver:
             problem = plain(program.problem)
             require(
                 not placement(problem, jax.devices()).leaves,
-                lambda problem=problem: f"The clients of {problem.name} are split over devices",
+                f"The clients of {problem.name} are split over devices",
                 "leave out executor=, or split no clients",
             )
             leaves, tree = jax.tree.flatten((problem, program.held))

@@ -91,7 +91,9 @@ class Functions:
         leaves = [jax.random.key_data(run.key), *jax.tree.leaves(run.state)]
         found = {f"state{i}": plain_array(on_host(leaf)) for i, leaf in enumerate(leaves)}
         if jax.process_index() == 0:
-            replace(one_path("path", path), lambda file: np.savez(file, allow_pickle=False, **found))
+            replace(
+                one_path("path", path), lambda file: np.savez(file, allow_pickle=False, **found)
+            )
 
     def load(self, path: str | Path, like: RunState) -> RunState:
         """Read a state that :meth:`save` wrote, placed ``like`` that of :meth:`init`."""
@@ -104,7 +106,7 @@ class Functions:
             way = "pass the state of the same algorithm and problem"
             require(all(a == b for a, b in shapes), lambda: f"{path} holds another state", way)
         placed = [
-            jax.make_array_from_callback(b.shape, b.sharding, lambda part, a=a: a[part])
+            jax.make_array_from_callback(b.shape, b.sharding, a.__getitem__)
             for a, b in zip(saved, leaves, strict=True)
         ]
         words, state = jax.tree.unflatten(tree, placed)

@@ -155,10 +155,10 @@ def lay_out(
         if id(posed) not in known:
             held = None if metrics_on == PROTECTED else held_out(posed, metrics_on)
             known[id(posed)] = facts_of(posed, None), measured(posed), held
-        facts, *data = known[id(posed)]
+        facts, read, held = known[id(posed)]
         cells_of = _cells(algorithm, chosen, spanned, facts, numbers, noise)
         proof = standing(algorithm, posed)
-        studies.append(Study(place, algorithm, posed, *data, tuple(cells_of), proof))
+        studies.append(Study(place, algorithm, posed, read, held, tuple(cells_of), proof))
     return Grid(tuple(static), tuple(spanned), seeds_of(seeds), tuple(studies))
 
 

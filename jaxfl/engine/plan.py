@@ -46,6 +46,7 @@ __all__ = [
     "program_of",
     "programs",
     "trail",
+    "values_of",
     "work_of",
 ]
 
@@ -141,7 +142,7 @@ def addresses(study: Study, options: Options) -> list[Address]:
         # cells of a seed share its draws, or each has its own by its label
         draws = "" if options.paired else cell.label
         asked = {name: word(value) for name, value in cell.given.items()}
-        everything = [shared, _words(cell), cell.rounds, options.eval_every, draws]
+        everything = [shared, values_of(cell), cell.rounds, options.eval_every, draws]
         setting = digest([unstopped, asked, options.eval_every, options.noise, draws])
         out.append(Address(digest(everything), setting, cell.rounds, trail(study, cell, options)))
     return out
@@ -168,7 +169,7 @@ def _shared(study: Study, options: Options) -> list[Any]:
     return [{name: described[name] for name in SAME}, kept, large, draws]
 
 
-def _words(cell: Cell) -> dict[str, Any]:
+def values_of(cell: Cell) -> dict[str, Any]:
     """Values to nine digits: the last digits of a calibration may differ between machines."""
     return {
         name: [str(value), digest(_over(value, cell.rounds, cell).tolist())]

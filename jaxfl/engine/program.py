@@ -139,9 +139,8 @@ def _mapped(kind: _Kind, shape: tuple[int, int], own: Hyper) -> Callable[..., An
     if shape == (1, 1):
 
         def alone(key: Key, state: State, hp: Hyper, *rest: Any) -> Any:
-            key = key.reshape(())
             *flags, live, data = rest
-            state, *found = one(key, state, hp, *flags, live[0, 0], data)
+            state, *found = one(key.reshape(()), state, hp, *flags, live[0, 0], data)  # type: ignore[call-arg]
             return state, *jax.tree.map(lambda a: a[None, None], tuple(found))
 
         return alone

@@ -106,7 +106,7 @@ def check_names(names: Iterable[str], options: Options) -> None:
         taken = {*names, "seed", "last_round", "diverged_at", "complete", *Info._fields, *OWN}
         require(
             name not in taken and name not in REPORTED and not name.startswith(PREFIXES),
-            lambda name=name: f"A metric cannot be called {name!r}",
+            f"A metric cannot be called {name!r}",
             "take another name",
         )
 
@@ -138,11 +138,18 @@ def computed(
         room = budget(how.memory, [HOST]) if machine is None else machine.available
         fit = _Fit(devices, room, how.runs_at_once)
         lines = planned.missing(fit)
-        size = sum(_bytes(planned, n, options) for n in planned.current)
+        require(
+            how.extend or not store.folder or not store.header or not lines[1],
+            lambda: f"{store.folder} holds other runs",
+            "name another folder, or add these to it with {extend}",
+            suggested={"extend": True},
+        )
+        size = sum(_bytes(planned, n) for n in planned.current)
         check_fits(
             "The results of these runs", COPIES * size, "evaluate less often, or divide them"
         )
-        states = sum(_states(planned, n) for n in planned.current)
+        state = {id(program): bytes_of_state(program) for program in filter(None, planned.programs)}
+        states = sum(state[id(planned.program(n))] * planned.chunk(n).runs for n in planned.current)
         kept = store.reserve(size, states, alone)
         todo, earlier = _divide_done(planned, store)
         if how.announce is not None:
@@ -150,9 +157,11 @@ def computed(
         if todo and store.header and store.folder is not None:
             planned.check_draws(store.folder)
         store.add(planned.about(), *lines)
-        for program in {planned.chunks[n].program for n in todo}:  # type: ignore[union-attr]
-            _check_state(planned.programs[program])
-        found = Found(grid, keys, options, planned.programs, [(c, None) for c in planned.chunks])  # type: ignore[arg-type]
+        for program in {planned.chunk(n).program: planned.program(n) for n in todo}.values():
+            hp = numbers(program, [0], alone=True)
+            check_room(program.algorithm, program.problem, hp)
+        everything: Any = planned.programs, [(chunk, None) for chunk in planned.chunks]
+        found = Found(grid, keys, options, *everything)
         report = stack.enter_context(bar)
         watch = Watch(stack.enter_context(listed), found, alone) if listed else None
         tracker = Tracker(found, todo, report, watch, alone)
@@ -171,7 +180,7 @@ def computed(
             assert machine is not None
             _here(machine, planned, todo, keys, saves, tracker)
         tracker.doing("merging the chunks")
-        chunks = [(planned.chunks[n], store.read(n)) for n in planned.current]
+        chunks = [(planned.chunk(n), store.read(n)) for n in planned.current]
         found = found._replace(chunks=chunks)
         about = {
             "ended": "finished" if all(a is not None for _, a in chunks) else "unfinished",
@@ -206,10 +215,7 @@ def _here(
     waiting = deque(todo)
     while waiting:
         number = waiting.popleft()
-        chunk = planned.chunks[number]
-        assert chunk is not None
-        program = planned.programs[chunk.program]
-        assert program is not None
+        chunk, program = planned.chunk(number), planned.program(number)
         try:
             arrays = machine.compute(program, number, chunk, keys, planned.options, saves, tracker)
         except TooLarge as error:
@@ -225,7 +231,7 @@ def _here(
 
 def _collect(driver: Driver, planned: Planned, todo: Sequence[int], tracker: Tracker) -> None:
     """Write chunks as workers return them."""
-    some: Any = [(n, planned.chunks[n]) for n in todo]
+    some = [(n, planned.chunk(n)) for n in todo]
     divide = lambda number, parts: _divided(planned, tracker, number, parts)  # noqa: E731
     with contextlib.closing(driver.replies(some, divide)) as replies:
         for found in replies:
@@ -243,9 +249,7 @@ def _divided(
     planned: Planned, tracker: Tracker, number: int, parts: int
 ) -> list[tuple[int, Chunk]]:
     """Plan the halves of a chunk, and return them; none if it has a single run on each device."""
-    chunk = planned.chunks[number]
-    assert chunk is not None
-    smaller = halves(number, chunk, parts)
+    smaller = halves(number, planned.chunk(number), parts)
     numbers = planned.divide(smaller) if smaller else []
     made = list(zip(numbers, smaller, strict=True))
     tracker.divided(number, made)
@@ -317,55 +321,41 @@ class _Fit:
         return parts * bytes_of_data(program) + bytes_of_run(program) * math.prod(chunk.shape)
 
 
-def _check_state(program: Program | None) -> None:
-    """Raise for runs whose state alone needs more than is free."""
-    if program is not None:
-        check_room(program.algorithm, program.problem, numbers(program, [0], alone=True))
-
-
-def _bytes(planned: Planned, number: int, options: Options) -> int:
+def _bytes(planned: Planned, number: int) -> int:
     """Bytes of the results of a chunk before compression."""
-    chunk = planned.chunks[number]
-    assert chunk is not None
-    program = planned.programs[chunk.program]
-    assert program is not None
+    chunk, program, options = planned.chunk(number), planned.program(number), planned.options
     n = program.problem.n if "clients" in options.keep else min(program.problem.n, FEW)
     each = SERIES + len(options.extra) + OF_CLIENTS * n
     model = program.problem.model.dim * ("x" in options.keep)
     return 8 * chunk.runs * (len(looks(program, chunk)) * each + model)
 
 
-def _states(planned: Planned, number: int) -> int:
-    chunk = planned.chunks[number]
-    assert chunk is not None
-    program = planned.programs[chunk.program]
-    assert program is not None
-    return bytes_of_state(program) * chunk.runs
-
-
 def _plan(
     planned: Planned, todo: Sequence[int], fit: _Fit, disk: tuple[int, int], done: int
 ) -> Plan:
     """What is left, before anything is compiled."""
-    left: list[Any] = [planned.chunks[n] for n in todo]
-    made: list[Any] = planned.programs
-    works = [work(made[chunk.program], chunk) for chunk in left]
+    left = [(planned.chunk(n), planned.program(n)) for n in todo]
+    works = [work(program, chunk) for chunk, program in left]
     rounds, seen = sum(r for r, _ in works), sum(e for _, e in works)
-    runs = sum(chunk.runs for chunk in left)
-    lines = {}
-    for chunk in left:
-        program, seeds = made[chunk.program], {*lines.get(chunk.program, ("", ()))[1], *chunk.seeds}
-        at_once = math.prod(chunk.shape)
-        lines[chunk.program] = line(program, planned.grid, len(seeds), at_once), seeds
+    runs = sum(chunk.runs for chunk, _ in left)
+    seeds: dict[int, set[int]] = {}
+    for chunk, _ in left:
+        seeds.setdefault(chunk.program, set()).update(chunk.seeds)
+    lines = {
+        chunk.program: line(
+            program, planned.grid, len(seeds[chunk.program]), math.prod(chunk.shape)
+        )
+        for chunk, program in left
+    }
     return Plan(
         planned.grid.runs,
-        tuple(text for text, _ in lines.values()),
+        tuple(lines.values()),
         len(left),
-        max((fit.bytes(made[chunk.program], chunk) for chunk in left), default=0),
+        max((fit.bytes(program, chunk) for chunk, program in left), default=0),
         fit.room,
         *disk,
         planned.grid.runs - runs,
-        sum(chunk.runs for chunk in left if chunk.after),
+        sum(chunk.runs for chunk, _ in left if chunk.after),
         runs,
         seen / max(rounds + seen, 1.0),
     )

@@ -99,19 +99,18 @@ class Run(Record):
         found = self.computed.found
         study = found.grid.studies[0]
         cell = study.cells[0]._replace(rounds=rounds)
+        planned = int(cell.values["rounds"])
         for name, value in cell.values.items():
-            planned = int(cell.values["rounds"])
             require(
                 rounds <= planned or not getattr(value, "ends", False),
-                lambda name=name, value=value: (
-                    f"{name} = {value} is made for {planned} rounds and ends with them"
-                ),
+                f"{name} is made for {planned} rounds and ends with them",
                 f"ask for at most {planned} rounds, or start a run of {rounds}",
+                **{name: value},
             )
         grid = found.grid._replace(studies=(study._replace(cells=(cell,)),))
         stop = more.pop("stop", None)
         stopping.check(stop, found.options.metrics_on)
-        options, how = found.options._replace(stop=stop), How(**more)
+        options, how = found.options._replace(stop=stop), How(extend=True, **more)
         assert self.base is not None
         done = computed(lambda: grid, self.base, options, how, True, self.computed.store)
         return _run(done, self.base)

@@ -19,7 +19,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-
 from jaxfl.core.checks import named_part
 from jaxfl.core.errors import InputError, require
 from jaxfl.core.keys import at
@@ -319,7 +318,7 @@ def unreliable(base: Participation) -> Participation:
 
     def capacity(values: Values, facts: ProblemFacts) -> dict[str, int]:
         slots = base.capacity(values, facts)
-        most, threshold = slots.get("cohort", facts.n), int(values["threshold"])
+        most, threshold = slots.get("cohort", facts.n), int(np.max(values["threshold"]))
         require(
             threshold <= most,
             lambda: (

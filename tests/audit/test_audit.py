@@ -265,7 +265,7 @@ BUGS = (
 def test_planted_bugs_are_caught(bug: str) -> None:
     found = attack(bug, turning=bug.startswith("same key"))
     assert found.refutes_proof
-    assert "REFUTES THE PROOF" in str(found)
+    assert "REFUTES THE GIVEN EVENT" in str(found)
 
 
 def test_repeated_noise_is_caught_under_sampling_too() -> None:

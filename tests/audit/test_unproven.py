@@ -256,6 +256,39 @@ def test_what_has_no_event_is_audited_too() -> None:
         assert found.unseen
 
 
+@pytest.mark.parametrize(
+    ("view", "words"),
+    [
+        (lambda state: 0 * state[0], "are the same in all runs of both worlds"),
+        (lambda state: state[0] / 0, "are not finite"),
+    ],
+)
+def test_messages_that_tell_nothing_are_no_verdict(view: Any, words: str) -> None:
+    """A server that shows no model, and one whose model is not a number."""
+    server = servers.descent()._replace(name="mine", view=view)
+    hidden = jaxfl.algorithm("dp_sgd", server=server)
+    options = {"rounds": 2, "m": 8, "runs": 100, "delta": DELTA, "clients": 2, "batch": 2}
+    with pytest.raises(
+        jaxfl.InputError, match=f"The messages of dp_sgd {words}, and nothing was tested"
+    ):
+        audit(hidden, eps=1.0, key=jax.random.key(0), **options)
+
+
+def test_an_event_of_the_callers_is_given_and_not_proven() -> None:
+    found = audit("ldp_gd", event=alone, rounds=2, m=8, runs=100, sigma=1.0, key=jax.random.key(0))
+    assert (found.status, found.described) == ("U", None)
+    assert f"by the given event {found.proven:.4g}" in str(found)
+    assert "proven" not in str(found)
+
+
+def test_an_eps_that_was_asked_for_is_no_claim() -> None:
+    """`dp_fedavg` has no formula of a paper's."""
+    found = audit("dp_fedavg", rounds=2, m=8, runs=100, eps=1.0, clients=2, key=jax.random.key(0))
+    assert found.claimed is None
+    assert not found.refutes_claim
+    assert "claimed" not in str(found)
+
+
 MINE = """
 import jaxfl
 from jaxfl.parts import channels, compressors, estimators, mechanisms, sampling, servers

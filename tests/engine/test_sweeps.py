@@ -51,7 +51,7 @@ def _fresh(request: pytest.FixtureRequest) -> None:
 
 
 # Slow as compiled for users: bits agree in either code.
-BOTH = pytest.mark.parametrize("code", ["plain", pytest.param("fast", marks=pytest.mark.slow)])
+BOTH = pytest.mark.parametrize("code", ["plain", pytest.param("fast", marks=pytest.mark.full)])
 
 
 def direction(problem: jaxfl.Problem, x: jax.Array) -> jax.Array:
@@ -134,7 +134,7 @@ def test_of_many_clients_a_sweep_keeps_deciles() -> None:
 @pytest.mark.parametrize(
     "row",
     [
-        pytest.param(row, id=row.name, marks=() if row.name in FAST else pytest.mark.slow)
+        pytest.param(row, id=row.name, marks=() if row.name in FAST else pytest.mark.full)
         for row in ROWS
     ],
 )

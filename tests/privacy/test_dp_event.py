@@ -13,6 +13,7 @@ from told import refused
 
 import jaxfl
 from jaxfl.cli import main
+from jaxfl.core.errors import JaxflWarning
 from jaxfl.privacy import (
     Event,
     Increments,
@@ -26,6 +27,7 @@ from jaxfl.privacy import (
     svrg,
 )
 from jaxfl.privacy.dp_event import accountant, dp_event, neighboring_relation
+from jaxfl.privacy.events import Stated, Unproven
 
 pytestmark = pytest.mark.once
 DELTA = 1e-5
@@ -144,3 +146,14 @@ def test_the_command_line_exports(capsys: pytest.CaptureFixture[str]) -> None:
     assert "needs delta" in capsys.readouterr().err
     assert main([*question.split()[:-1], "png", "--delta", "1e-5"]) != 0
     assert "dp-event" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("unchecked", "words"), [(Unproven(FULL, "mine"), "mine"), (Stated(FULL), "the user states it")]
+)
+def test_a_description_inside_a_sequence_is_exported_with_a_warning(
+    unchecked: Any, words: str
+) -> None:
+    with pytest.warns(JaxflWarning, match=f"^This DpEvent is a description: {words}"):
+        found = dp_event(Sequence((COINS, unchecked)), DELTA)
+    assert found == dp_event(Sequence((COINS, FULL)), DELTA)

@@ -260,7 +260,7 @@ def test_a_report_raises_its_flag() -> None:
 def test_batch_clipping_is_infinite_in_a_report() -> None:
     line = report(event(estimator=batch_clipped()), 1.0, 1e-3)
     assert (line.proven, line.delta_at_claimed, line.flag) == (math.inf, 1.0, True)
-    assert "proven   nothing at delta 0.001" in str(line)
+    assert "proven   none at delta 0.001" in str(line)
     assert report(NoClaim("no event"), None, 1e-3).claimed is None
 
 

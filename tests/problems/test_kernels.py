@@ -219,3 +219,14 @@ def test_an_activation_sees_one_example() -> None:
         return model.kernel.contract(second, model.kernel.factors(x, (a, y)), (a, y))
 
     np.testing.assert_allclose(gradient(a), gradient(a * second[:, None]), rtol=1e-5, atol=1e-8)
+
+
+def test_gradients_of_features_whose_squares_vanish_are_clipped() -> None:
+    """|a|^2 is 0 in 32 bits, and the gradient (a . x - y) a is long; so is a difference of two."""
+    model, one = models.least_squares(2), jnp.ones(1)
+    batch = jnp.asarray([[1e-20, 0.0]]), jnp.asarray([1e30])
+    x, w, G = jnp.zeros(2), jnp.full(2, 1e38), 1e-3
+    for term in (at(x, G), Term(1.0, (w, x), (1.0, -1.0), jnp.float32(G))):
+        data = batch if len(term.points) == 1 else (batch[0], 0 * batch[1])
+        total, _ = evaluate(model.kernel, (term,), one, data)
+        assert np.linalg.norm(total) <= G * (1 + 1e-5)

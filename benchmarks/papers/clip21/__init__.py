@@ -1,4 +1,4 @@
-"""Clip21 beside clipped gradient descent: error feedback removes the bias of clipping.
+"""Clip21 and clipped gradient descent: error feedback removes the bias of clipping.
 
 S. Khirirat, E. Gorbunov, S. Horvath, R. Islamov, F. Karray, P. Richtarik: Clip21: Error Feedback for
 Gradient Clipping.  2023.  R. Islamov, S. Horvath, A. Lucchi, P. Richtarik, E. Gorbunov: Double Momentum

@@ -1,4 +1,4 @@
-"""DiceSGD beside DP-SGD: what error feedback gains over clipping, and what its noise proves.
+"""DiceSGD and DP-SGD: what error feedback gains over clipping, and what its noise proves.
 
 X. Zhang, Z. Bu, Z. S. Wu, M. Hong: Differentially Private SGD Without Clipping Bias: An Error-Feedback
 Approach.  ICLR 2024.

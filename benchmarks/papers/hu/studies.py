@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from papers.courses import chain, courses, epsilons, find, name_of, ordered, ordering
 from papers.entry import Epsilons, Job, Numbers, Row
@@ -78,32 +78,35 @@ class Convergence(NamedTuple):
         taus, sigmas = (sorted({c[name] for c in cells}) for name in ("local_steps", "sigma"))
         when = "after round 1" if self.rounds == 1 else f"rounds 1 to {self.rounds}"
 
+        def along(
+            metric: str, window: str, sign: int, where: str, axis: str, over: dict[float, Any]
+        ) -> Row:
+            """Compare the cells of ``over``, by their values on one axis."""
+            return ordering(
+                f"{name_of(metric)}, {where}, for {axis} = {_list([*over])}",
+                f"{'rises' if sign > 0 else 'falls'} with {axis}",
+                [cell[f"{metric}@{window}"] for cell in over.values()],
+                sign,
+            )
+
         def of_tau(metric: str, window: str, sign: int, says: str) -> list[Row]:
-            return [
-                ordering(
-                    f"{name_of(metric)}, {says}, σ = {sigma:g}, for τ = {_list(taus)}",
-                    f"{'rises' if sign > 0 else 'falls'} with τ",
-                    [
-                        find(cells, sigma=sigma, local_steps=tau)[f"{metric}@{window}"]
-                        for tau in taus
-                    ],
-                    sign,
-                )
+            rows = {
+                sigma: {tau: find(cells, sigma=sigma, local_steps=tau) for tau in taus}
                 for sigma in sigmas
+            }
+            return [
+                along(metric, window, sign, f"{says}, σ = {sigma:g}", "τ", row)
+                for sigma, row in rows.items()
             ]
 
         def of_sigma(metric: str, sign: int) -> list[Row]:
-            return [
-                ordering(
-                    f"{name_of(metric)}, {LATE}, τ = {tau:g}, for σ = {_list(sigmas)}",
-                    f"{'rises' if sign > 0 else 'falls'} with σ",
-                    [
-                        find(cells, sigma=sigma, local_steps=tau)[f"{metric}@floor"]
-                        for sigma in sigmas
-                    ],
-                    sign,
-                )
+            rows = {
+                tau: {sigma: find(cells, sigma=sigma, local_steps=tau) for sigma in sigmas}
                 for tau in taus
+            }
+            return [
+                along(metric, "floor", sign, f"{LATE}, τ = {tau:g}", "σ", row)
+                for tau, row in rows.items()
             ]
 
         return [
@@ -130,7 +133,7 @@ class Convergence(NamedTuple):
         ]
 
 
-# --- Figures 5 and 6: beside DP-SGD ---------------------------------------------------------------
+# --- Figures 5 and 6: compared with DP-SGD --------------------------------------------------------
 
 
 class Comparison(NamedTuple):

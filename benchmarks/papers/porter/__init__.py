@@ -1,4 +1,4 @@
-"""PORTER beside decentralized SGD: what privacy, compression and connectivity cost a network.
+"""PORTER and decentralized SGD: what privacy, compression and connectivity cost a network.
 
 B. Li, Y. Chi: Convergence and Privacy of Decentralized Nonconvex Optimization with Gradient Clipping
 and Communication Compression.  2023.
