@@ -19,6 +19,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import xarray
+from jaxfl.engine.sweeps import engine, gather, look, plan
+from jaxfl.engine.sweeps.grid import lay_out
+from jaxfl.engine.sweeps.look import Plan, Progress
+from jaxfl.engine.sweeps.plan import Chunk, programs, work_of
+from jaxfl.engine.sweeps.sweep import sweep
 from rows import QUIET, ROWS, Row, a_problem
 from told import refused
 
@@ -28,11 +33,6 @@ from jaxfl.core.types import Info, State
 from jaxfl.engine import loop
 from jaxfl.engine import run as run_module
 from jaxfl.engine.loop import Work, cadence, work
-from jaxfl.engine.sweeps import engine, gather, look, plan
-from jaxfl.engine.sweeps.grid import lay_out
-from jaxfl.engine.sweeps.look import Plan, Progress
-from jaxfl.engine.sweeps.plan import Chunk, programs, work_of
-from jaxfl.engine.sweeps.sweep import sweep
 from jaxfl.problems.facts import facts_of
 from jaxfl.problems.public import nonconvex
 
