@@ -157,7 +157,7 @@ class Tracker(Follower):
     def compiling(self, number: int) -> None:
         chunk = self.chunks[number]
         program = self.found.programs[chunk.program]
-        what = line(program, self.found.grid, len(chunk.seeds), math.prod(chunk.shape))
+        what = line(program, self.found.grid, len(self.found.keys), math.prod(chunk.shape))
         self.doing(f"compiling {what}")
 
     def doing(self, words: str) -> None:
