@@ -40,12 +40,15 @@ from jaxfl.core.types import (
     Param,
     Participation,
     Sampler,
+    State,
     Term,
 )
-from jaxfl.engine.record import dtype
-from jaxfl.engine.run import begin
+from jaxfl.engine.grid import lay_out
+from jaxfl.engine.log import Log
+from jaxfl.engine.runs import Record, settings
 from jaxfl.parts import aggregations, channels, graphs, local, smoothing
 from jaxfl.privacy.events import Event, Mean, Sampling
+from jaxfl.problems.identity import dtype
 from jaxfl.rounds import Federated, Gossip, gossip
 
 ASKED = 1.0
@@ -115,8 +118,13 @@ def begun(composed: Composed) -> Any:
     algorithm = jaxfl.algorithm(algorithm) if isinstance(algorithm, str) else algorithm
     names = {param.name for param in algorithm.params}
     given = {name: value for name, value in {"lr": 0.1, "batch": 4}.items() if name in names}
-    given |= {"eps": ASKED, **composed.numbers}
-    return begin(algorithm, problem, jax.random.key(0), 2, given)
+    given |= {"eps": ASKED, **composed.numbers, "rounds": 2}
+    (study,) = lay_out(algorithm, problem, {}, given, [0], "calibrated", "train").studies
+    ((_, _, values, sources, facts, *_),) = study.cells
+    about, state = settings(algorithm, problem, study.standing), State(*[0] * len(State._fields))
+    return Record(
+        algorithm, problem, jax.random.key(0), values, sources, facts, state, Log(), about
+    )
 
 
 def composed(case: Case) -> Composed:

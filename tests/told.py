@@ -6,10 +6,6 @@ from typing import Any
 
 import pytest
 
-try:
-    from jaxfl.cli import main
-except ImportError:
-    main = None
 from jaxfl.core.errors import InputError
 
 
@@ -35,9 +31,11 @@ class Shell:
 
     def __call__(self, *words: object, status: int = 0) -> Any:
         """``out`` and ``err`` of a call that ends with this status; a text may hold several words."""
+        from jaxfl import cli  # most tests do without
+
         split = [w.split() if isinstance(w, str) else [str(w)] for w in words]
         self.capsys.readouterr()
-        assert main([word for part in split for word in part]) == status
+        assert cli.main([word for part in split for word in part]) == status
         return self.capsys.readouterr()
 
     def refused(self, *words: object) -> str:

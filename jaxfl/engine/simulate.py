@@ -89,7 +89,8 @@ class Run(Record):
     def extend(self, rounds: int, **more: Any) -> Run:
         """Continue until round ``rounds``, with the same hyper-parameters and streams of draws.
 
-        ``more`` are ``stop``, ``progress`` and ``callbacks`` of :func:`simulate`.
+        ``more`` are ``stop``, ``progress`` and ``callbacks`` of :func:`simulate`.  Without ``stop`` no
+        rule ends the new rounds; :meth:`privacy` still counts the earlier ones.
         """
         assert self.computed is not None
         rounds, t = whole("rounds", rounds, 1), int(np.max(self.state.t))
@@ -107,9 +108,9 @@ class Run(Record):
                 **{name: value},
             )
         grid = found.grid._replace(studies=(study._replace(cells=(cell,)),))
-        stop = more.pop("stop", found.options.stop)
+        stop = more.pop("stop", None)
         stopping.check(stop, found.options.metrics_on)
-        options, how = found.options._replace(stop=stop), How(**more)
+        options, how = found.options._replace(stop=stop), How(extend=True, **more)
         assert self.base is not None
         done = computed(lambda: grid, self.base, options, how, True, self.computed.store)
         return _run(done, self.base)

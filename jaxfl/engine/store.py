@@ -36,7 +36,7 @@ from jaxfl.core.files import (
 )
 from jaxfl.core.types import State
 from jaxfl.core.version import __version__
-from jaxfl.engine import checkpoint
+from jaxfl.engine import checkpoint, stopping
 from jaxfl.engine.checkpoint import Batch, Content, Place
 from jaxfl.engine.plan import digest
 from jaxfl.engine.results import RESULT
@@ -235,12 +235,18 @@ class Store(contextlib.ExitStack):
         return None
 
     def gathered(self, number: int, at: Sequence[Sequence[tuple[int, Place]]], t: int) -> Any:
-        """A checkpoint of runs that other chunks have brought to round t; None unless all have."""
+        """A checkpoint of runs that other chunks have brought to round t; None unless all have.
+
+        Runs that a rule has ended go on, unless the same rule holds for the longer ones.
+        """
         files = {other: self.saved(other) for row in at for other, _ in row}
         if any(found is None or found[1]["at"] != t for found in files.values()):
             return None
         rows: Any = [[(files[other], place) for other, place in row] for row in at]
         found, about = checkpoint.joined(rows)
+        rules = self.chunks[number]["rules"]
+        if not all(stopping.holds(rules, self.chunks[other]["rules"]) for other in files):
+            about["ended"] = [["" for _ in row] for row in about["ended"]]
         return found, {**about, "owner": self.owner(number)}
 
     def owner(self, number: int) -> str:

@@ -20,7 +20,7 @@ from jaxfl.algorithms.soteriafl import theory
 from jaxfl.algorithms.soteriafl.claims import compressed_gd
 from jaxfl.core.types import Algorithm, Origin, Param, ProblemFacts
 from jaxfl.engine import results
-from jaxfl.engine.record import totals
+from jaxfl.engine.runs import totals
 from jaxfl.parts import (
     accelerated,
     aggregations,
@@ -41,7 +41,7 @@ from jaxfl.rounds import gossip
 
 def each(slow: Callable[[Row], bool]) -> pytest.MarkDecorator:
     """All rows; slow where a row says that others show its parts."""
-    marks = [(row, pytest.mark.slow if slow(row) else ()) for row in ROWS]
+    marks = [(row, pytest.mark.full if slow(row) else ()) for row in ROWS]
     return pytest.mark.parametrize("row", [pytest.param(r, id=r.name, marks=m) for r, m in marks])
 
 
@@ -213,8 +213,8 @@ def test_a_toy_algorithm_is_one_function_and_one_row(key: jax.Array) -> None:
     assert run.metrics["loss"][-1] < run.metrics["loss"][0]
     step = np.abs(run.extend(41).x - run.x)
     np.testing.assert_allclose(step, 0.02, rtol=1e-4)
-    # equal calls give one algorithm, so that programs are found again, and runs go on by name
-    assert jaxfl.simulate("sign_sgd", a_problem(), key, 41, resume=run).state.t == 41
+    # equal calls give one algorithm, so that programs are found again
+    assert jaxfl.algorithm("sign_sgd") == run.algorithm
 
 
 def noised(resolve: Any = None, **numbers: float) -> jaxfl.Algorithm:
@@ -471,7 +471,7 @@ def test_parts_by_name_are_those_of_the_name(role: str, key: jax.Array) -> None:
     assert run.algorithm is one
     asked = {"samples": 20, "rounds": 3, "clip": 1.0, "delta": 1e-3, "clients": 5, "dimension": 5}
     assert jaxfl.account("ldp_sgd", **asked, **given)["eps"] > 0
-    ds = jaxfl.sweep("ldp_sgd", {"lr": [0.1]}, a_problem(), key, 3, numbers=given, seeds=1)
+    ds = jaxfl.sweep("ldp_sgd", a_problem(), key, 3, **{"lr": [0.1], **given})
     assert results.config(ds)["settings"]["parts"][role] == name
 
 
@@ -480,7 +480,7 @@ def test_parts_are_axes_by_name(key: jax.Array) -> None:
         {"compressor": ["identity", "qsgd"], "lr": [0.1, 0.2]},
         {"sigma": 0.1, "batch": 4},
     )
-    ds = jaxfl.sweep(["ldp_sgd", "cdp_sgd"], grid, a_problem(), key, 3, numbers=numbers, seeds=1)
+    ds = jaxfl.sweep(["ldp_sgd", "cdp_sgd"], a_problem(), key, 3, **grid, **numbers)
     assert ds["compressor"].values.tolist() == ["identity", "qsgd"]
     whole, coded = (ds["uplink_bits"].sel(compressor=c).isel(round=-1) for c in grid["compressor"])
     assert (coded < whole).all()
@@ -505,7 +505,7 @@ def test_parts_are_axes_by_name(key: jax.Array) -> None:
         "sampler = 'full' comes too late",
     ),
     (
-        lambda: jaxfl.sweep("ldp_sgd", {"participation": ["unifrom"]}, a_problem(), None, 3),
+        lambda: jaxfl.sweep("ldp_sgd", a_problem(), None, 3, participation=["unifrom"]),
         "did you mean 'uniform'",
     ),
     (

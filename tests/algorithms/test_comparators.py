@@ -250,7 +250,7 @@ SLOW = ("dp_gd", "rrpsgd", "ef21")  # their parts are seen in others
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=pytest.mark.slow if n in SLOW else ()) for n in LOOPS]
+    "name", [pytest.param(n, marks=pytest.mark.full if n in SLOW else ()) for n in LOOPS]
 )
 def test_transcription(name: str, key: jax.Array) -> None:
     parts = {"noise": "per_client"} if name in ("ldp_spider", "isrl_svrg") else {}
@@ -605,9 +605,9 @@ def test_steps_follow_the_noise_that_is_used(name: str, noise: str) -> None:
 def test_sweeps_settle_as_runs_do() -> None:
     name, p = "mu2_trusted", a_problem(LAM, n=3, m=24)
     given = {"clip": 1.0, "delta": 1e-5}
-    ds = jaxfl.sweep(name, {"eps": [1.0, 6.0]}, p, rounds=8, seeds=[3], eval_every=0, numbers=given)
+    ds = jaxfl.sweep(name, p, rounds=8, seeds=[3], eval_every=0, eps=[1.0, 6.0], **given)
     for eps in (1.0, 6.0):
-        run = jaxfl.simulate(name, p, jax.random.key(3), 8, eval_every=0, eps=eps, **given)
+        run = jaxfl.simulate(name, p, rounds=8, seed=3, eval_every=0, eps=eps, **given)
         cell = ds.sel(eps=eps).isel(algorithm=0, seed=0)
         assert float(cell["used_lr"]) == pytest.approx(run.values["lr"], rel=1e-6)
         np.testing.assert_allclose(cell["loss"].values[-1], run.metrics["loss"][-1], rtol=1e-5)

@@ -67,16 +67,16 @@ def test_all_who_state_an_eps_state_none(name: str, key: jax.Array) -> None:
     assert np.isinf(ledger.proven).all()
     assert not ledger.status
     assert "eps_spent" not in run.dataset()
-    found = jaxfl.sweep(algorithm, {"lr": [0.1, 0.2]}, problem, key, 2, numbers=given)
+    found = jaxfl.sweep(algorithm, problem, key, 2, lr=[0.1, 0.2], **given)
     assert np.isinf(found["proven_eps"].values).all()
 
 
 def test_a_resumed_run_states_nothing_of_its_first_rounds(tmp_path: Path, key: jax.Array) -> None:
     """The parts of both have the same names, and those of the first rounds had less noise."""
     quiet = mechanisms.gaussian()._replace(std=lambda hp: hp["sigma"] / 100)
-    path = tmp_path / "run.npz"
-    jaxfl.simulate(own(mechanism=quiet), usual(), key, 1, eps=ASKED, checkpoint=path)
-    run = jaxfl.simulate(own(), usual(), key, 2, resume=path)
+    given = {"sigma": 5.0, "out": tmp_path / "run"}
+    jaxfl.simulate(own(mechanism=quiet), usual(), key, 1, **given)
+    run = jaxfl.simulate(own(), usual(), key, 2, extend=True, **given)
     assert run.privacy().proven == np.inf
     assert not run.privacy().status
 

@@ -20,9 +20,8 @@ def test_a_log_gets_ten_lines_and_quiet_none(capsys: pytest.CaptureFixture[str])
             for done in range(1001):
                 bar.update(done, 1000, "words")
     told = capsys.readouterr()
-    assert told.out == ""
     hundreds = [f"round {n:,}/1,000, words" for n in range(100, 1001, 100)]
-    assert told.err.splitlines() == ["head", "compiling", *hundreds]
+    assert (told.out, told.err.splitlines()) == ("", ["head", "compiling", *hundreds])
 
 
 def test_a_notebook_has_one_line_that_changes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -39,12 +38,11 @@ def test_a_notebook_has_one_line_that_changes(monkeypatch: pytest.MonkeyPatch) -
         shown.append(data["text/plain"])
         return Handle()
 
-    package = types.ModuleType("IPython")
-    package.get_ipython = ZMQInteractiveShell  # type: ignore[attr-defined]
-    part = types.ModuleType("IPython.display")
-    part.display = display  # type: ignore[attr-defined]
+    package: Any = types.ModuleType("IPython")
+    package.get_ipython, package.display = ZMQInteractiveShell, types.ModuleType("IPython.display")
+    package.display.display = display
     monkeypatch.setitem(sys.modules, "IPython", package)
-    monkeypatch.setitem(sys.modules, "IPython.display", part)
+    monkeypatch.setitem(sys.modules, "IPython.display", package.display)
     with Bar() as bar:
         bar.doing("compiling 1 of 2")
         for done in range(101):
@@ -54,44 +52,24 @@ def test_a_notebook_has_one_line_that_changes(monkeypatch: pytest.MonkeyPatch) -
     assert len(shown) < 50  # not once for every update
 
 
-def test_a_terminal_has_a_bar_that_goes_away(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
-    with Bar() as bar:
-        assert bar.bar is not None
-        bar.update(3, 10, "words")
-        (task,) = bar.bar.tasks
-        assert (task.completed, task.total, task.description) == (3, 10, "3/10 rounds, words")
-    assert "words" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("width", [80, 120])
-def test_a_bar_keeps_its_place(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bar_keeps_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
     """Beside all words of a sweep; the note below is cut at the end of its line."""
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
     with Bar() as bar:
 
         def lines() -> list[str]:
-            console = Console(
-                width=width, file=io.StringIO(), force_terminal=True, color_system=None
-            )
+            console = Console(width=80, file=io.StringIO(), force_terminal=True, color_system=None)
             with console.capture() as shown:
                 console.print(bar.bar.get_renderable())
             return [line.rstrip() for line in shown.get().splitlines()]
 
-        assert "0 s, starting" in lines()[0]
         bar.doing("compiling 2 of 3")
-        (line,) = lines()
-        assert line.endswith("0 s, compiling 2 of 3")
-        assert "?" not in line
+        assert lines()[0].endswith("0 s, compiling 2 of 3")
         words = "chunk 138/1440, 12.3k rounds/s, 100 min left"
         bar.update(45_678, 144_000_000, words, "least loss 0.1 " + "soteriafl_sgd lr=0.1 " * 9)
         first, second = lines()
-        assert first[:16].strip("━╸╺ ") == ""
         assert first[16:].strip() == f"45.7k/144M rounds, {words}"
-        assert second.startswith("least loss 0.1 soteriafl_sgd")
-        assert (len(second), second[-1]) == (width, "…")
+        assert (len(second), second[-1]) == (80, "…")
 
 
 def test_amounts_are_short() -> None:

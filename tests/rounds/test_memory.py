@@ -16,8 +16,7 @@ from told import mistakes, refused
 import jaxfl
 from jaxfl.core.types import Info
 from jaxfl.data.samples import DRAWING
-from jaxfl.engine import memory
-from jaxfl.engine import run as runs
+from jaxfl.engine import memory, session
 from jaxfl.engine.log import Log
 from jaxfl.problems.metrics import evaluate_metrics
 
@@ -79,7 +78,7 @@ def large(key: Any, i: Any, j: Any) -> tuple[jax.Array, jax.Array]:
 
 
 def swept(axes: dict[str, Any], rounds: int = 2, **more: Any) -> Any:
-    return jaxfl.sweep("fedgd", axes, SMALL, rounds=rounds, **more)
+    return jaxfl.sweep("fedgd", SMALL, rounds=rounds, **axes, **more)
 
 
 def simulated(rounds: int, **more: Any) -> Any:
@@ -213,7 +212,7 @@ def test_what_a_round_works_in_is_counted(
     state = sum(memory.remembered(algorithm, problem, hp).values())
     monkeypatch.setattr(memory, "free", lambda _: state + (1 << 16 if room == "state" else 1 << 30))
     if room == "state":
-        monkeypatch.setattr(runs, "_measure", None)
+        monkeypatch.setattr(session, "Machine", None)
         words = r"^soteriafl_svrg would take .* a round in"
         refused(lambda: jaxfl.simulate(algorithm, problem, key, 2, **given), words)
         return
@@ -227,7 +226,7 @@ MEASURE = """
     def line(name):
         return next(int(l.split()[1]) for l in open("/proc/self/status") if l.startswith(name)) << 10
 
-    from jaxfl.engine import memory
+    from jaxfl.engine import memory, session
     draw, seen = np.random.default_rng(0), []
     data = draw.normal(size=(800, 10, 784)).astype(np.float32), draw.integers(0, 10, (800, 10))
     data = jaxfl.data.from_clients(data, classes=10, stacked=True)
@@ -254,7 +253,7 @@ MEASURE = """
     [
         ("ldp_sgd", {"sigma": 0.1}, 16),
         *(
-            pytest.param(name, given, 256, marks=pytest.mark.slow)  # half a minute each
+            pytest.param(name, given, 256, marks=pytest.mark.full)  # half a minute each
             for name, given in (
                 ("soteriafl_sgd", {"sigma": 0.1, "k": 1000}),
                 ("soteriafl_saga", {"sigma": 0.1, "k": 1000}),

@@ -41,7 +41,7 @@ def made(case: str, **more: Any) -> tuple[Any, jaxfl.Algorithm, jaxfl.Problem, d
 
 
 # The parts of these are in other cases too.
-SLOW = [pytest.param(case, marks=pytest.mark.slow) for case in ("saga", "coded", "residual")]
+SLOW = [pytest.param(case, marks=pytest.mark.full) for case in ("saga", "coded", "residual")]
 FAST = [case for case in RUNS if case not in ("saga", "coded", "residual")]
 
 
@@ -105,7 +105,7 @@ def test_messages_are_those_of_the_round(case: str, key: jax.Array) -> None:
         seen, before = f.view(course), course
         course, counts = f.round(course)
         here = np.asarray(seen.weight) > 0
-        cohort = algorithm.cohort(key, jnp.int32(t), n, f.hp)
+        cohort = algorithm.cohort(course.key, jnp.int32(t), n, f.hp)
         chosen = np.arange(n) if cohort.index is None else np.asarray(cohort.index)
         np.testing.assert_array_equal(np.asarray(seen.clients)[here], chosen[here])
         assert int(counts.clients) == here.sum()
