@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from planned import planned
-from told import mistakes, refused
+from told import refusals
 
 import jaxfl
 from jaxfl.problems import models
@@ -110,8 +110,7 @@ NAN, SIX = jnp.full(FEATURES, jnp.nan), jnp.zeros(FEATURES + 1)
 UNLIKE = np.zeros((3, 9, 5)), np.zeros((2, 9))
 
 
-@pytest.mark.plain
-@mistakes(
+test_mistakes_get_one_sentence = refusals(
     (made(clients=0), "clients"),
     (made(samples=0), "samples"),
     (made(count=[9, 9]), "count = .* must hold one integer for each"),
@@ -121,5 +120,3 @@ UNLIKE = np.zeros((3, 9, 5)), np.zeros((2, 9))
     (made(make=lambda key, i, j: (SIX, 1)), "features"),
     (lambda: jaxfl.data.mapped(UNLIKE), r"\(clients, samples, ...\)"),
 )
-def test_mistakes_get_one_sentence(call: Any, words: str) -> None:
-    refused(call, words)

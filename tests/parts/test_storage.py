@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from planned import planned
 from rows import ROWS, a_network, a_problem
-from told import mistakes, refused
+from told import refusals, refused
 
 import jaxfl
 from jaxfl.audit.checks import sensitivity
@@ -225,14 +225,10 @@ def half(name: str, storage: str = "float16", **parts: Any) -> Any:
     return lambda: jaxfl.algorithm(name, storage=storage, **parts)
 
 
-@pytest.mark.once
-@pytest.mark.plain
-@mistakes(
+test_what_cannot_be_is_refused = refusals(
     (half("soteriafl_sgd", "bfloat"), "bfloat16"),
     (half("ldp_sgd"), "keep nothing of a client"),
     (half("sdm_dsgd"), "keep nothing of a client"),
     (half("soteriafl_sgd", compressor=compressor("identity")), "keep nothing"),
     (half("soteriafl_sgd", aggregation=aggregation("secure_sum")), "acts on sums alone"),
 )
-def test_what_cannot_be_is_refused(call: Any, words: str) -> None:
-    refused(call, words)

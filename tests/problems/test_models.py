@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import linen, nnx
-from told import mistakes, refused
+from told import refusals, refused
 from zoo import FEATURES, ZOO, Entry, examples, point
 
 import jaxfl
@@ -439,8 +439,7 @@ LINEAR, CONV = nnx.Linear(5, 3, rngs=nnx.Rngs(0)), linen.Conv(3, (3, 3))
 FLAX = flax_model(linen.Dense(2), (FEATURES,), loss=lambda z, y: z.missing)
 
 
-@pytest.mark.plain
-@mistakes(
+test_mistakes_get_one_sentence = refusals(
     (dense_and(linen.BatchNorm(use_running_average=True)), "batch norm by [^,]*norm.$"),
     (flax(dropping), "only: leave out dropout.$"),
     (flax(linen.Dense(1)), "one for each class"),
@@ -496,5 +495,3 @@ FLAX = flax_model(linen.Dense(2), (FEATURES,), loss=lambda z, y: z.missing)
     (lossy(raising(RuntimeError("one\ntwo"))), r"RuntimeError: one.\.$"),
     (lambda: make_problem(FLAX, client_data()), "fails on one example"),
 )
-def test_mistakes_get_one_sentence(call: Any, words: str) -> None:
-    refused(call, words)
