@@ -314,6 +314,7 @@ def test_cifar100(archive):
 # --- on the command line -------------------------------------------------------------------------
 
 
+@pytest.mark.full
 def test_a_sweep_of_the_clients_of_leaf(tmp_path, monkeypatch, shell):
     """A folder beside the working folder; all clients, or the first few; vectors for softmax."""
     for part, m in (("train", 4), ("test", 1)):

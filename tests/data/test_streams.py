@@ -66,6 +66,7 @@ def test_a_run_is_the_same(name: str, how: str, problems: dict[str, jaxfl.Proble
         np.testing.assert_allclose(run.metrics[metric], series, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.full
 def test_cohorts_of_a_crowd_read_only_their_own() -> None:
     """A million clients take no memory: nothing of size n * m * features is ever made."""
     n, m = 1_000_000, 8
@@ -92,6 +93,7 @@ def test_cohorts_of_a_crowd_read_only_their_own() -> None:
     np.testing.assert_allclose(algorithm.output(after), -0.1 * g, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.full
 def test_many_clients_have_no_series_each() -> None:
     data = jaxfl.data.generated(make, CLIENTS + 1, 1, source=jax.random.key(0), classes=2)
     problem = jaxfl.make_problem(models.logistic(FEATURES), data, np.zeros(FEATURES))

@@ -52,6 +52,7 @@ def test_rounding_is_to_the_nearest(kind: str) -> None:
     assert storage.packed(tree, "exact") is tree
 
 
+@pytest.mark.full
 @pytest.mark.optimized
 @KINDS
 def test_the_servers_shift_follows_the_rounded_ones(kind: str) -> None:
@@ -147,6 +148,7 @@ def test_messages_move_by_no_more_than_is_declared(kind: str) -> None:
     assert 0.999 < found.ratio < 1 + 1e-5
 
 
+@pytest.mark.full
 @pytest.mark.once
 @KINDS
 def test_a_run_goes_on_as_it_was(kind: str, tmp_path: Path) -> None:

@@ -247,6 +247,7 @@ DEEP: dict[str, tuple[Callable[[], Model], Any]] = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", DEEP)
 def test_deep_networks(name: str, caplog: pytest.LogCaptureFixture) -> None:
     """Structural gradients without a notice, kernels that go to workers (no layer, with parameters
@@ -347,6 +348,7 @@ def test_double_precision_on_request(key: jax.Array) -> None:
         assert make_problem(model, client_data()).model.init(key).dtype == jnp.float32
 
 
+@pytest.mark.full
 def test_whole_floats_are_class_numbers(key: jax.Array) -> None:
     a, y = client_data().train
     for model in (models.logistic(FEATURES), models.softmax_regression(FEATURES, 2)):
@@ -373,6 +375,7 @@ def test_a_loss_without_a_hash_serves(key: jax.Array) -> None:
     assert np.isfinite(run.metrics["loss"]).all()
 
 
+@pytest.mark.full
 @pytest.mark.optimized
 def test_losses_of_many_cells_and_seeds_are_those_of_one() -> None:
     """Evaluated as a sweep does, at more than 65,536 outputs of each seed."""
