@@ -16,11 +16,12 @@ import xarray
 from told import refused
 
 import jaxfl
+from jaxfl.core.links import Links, expected_slowest
 from jaxfl.engine import results
 from jaxfl.views.cells import Grid, final, over_seeds, restrict
 from jaxfl.views.rows import table
 from jaxfl.views.selection import select
-from jaxfl.views.targets import Links, expected_slowest, to_target
+from jaxfl.views.targets import to_target
 
 pytestmark = pytest.mark.once
 

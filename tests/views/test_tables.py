@@ -14,13 +14,14 @@ from rows import a_problem
 from told import refused
 
 import jaxfl
+from jaxfl.core.links import Links
 from jaxfl.engine import results
-from jaxfl.views.cells import as_sweep, final, restrict
+from jaxfl.views.cells import Grid, final, restrict
 from jaxfl.views.compare import compare
 from jaxfl.views.rows import BROKEN, FLAG, UNPROVEN, table
 from jaxfl.views.selection import select
 from jaxfl.views.tables import Column, Estimate, Mark, Table
-from jaxfl.views.targets import Links, to_target
+from jaxfl.views.targets import to_target
 from jaxfl.views.words import estimate, number, prefix
 
 pytestmark = pytest.mark.once
@@ -406,7 +407,7 @@ def test_what_diverged_is_said() -> None:
     run = single(3)
     whole = run.copy(deep=True)
     run["loss"][3:] = np.nan
-    one = as_sweep(run)  # lost as a sweep too
+    one = Grid.of(run).ds  # lost as a sweep too
     assert (one["diverged_at"].values, results.config(one)["kind"]) == (3, "sweep")
     assert np.isnan(final(one, "utility")).all()
     text = compare(run, whole, names=("bad", "good")).text()
@@ -432,4 +433,4 @@ def test_two_runs() -> None:
     assert row["a k3"].mean == float(one["loss"][-1])
     assert row["difference"].mean == pytest.approx(float(two["loss"][-1]) - float(one["loss"][-1]))
     assert "±" not in found.text()
-    assert as_sweep(one)["loss"].dims == ("algorithm", "seed", "round")
+    assert Grid.of(one).ds["loss"].dims == ("algorithm", "seed", "round")
