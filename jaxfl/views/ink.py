@@ -10,7 +10,7 @@ import functools
 import math
 import re
 import textwrap
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -57,8 +57,6 @@ DECADE = 10.0 * (1 + 1e-9)  # an axis whose values span more is logarithmic
 CAP = 1e3  # times its first value: where a diverging line ends
 FLAT = 1e-5  # relative spread that is taken for rounding
 SPARSE = 15  # points of a line up to which each is marked
-FEW = 8  # values on a logarithmic axis up to which each has a label
-BETWEEN = 1.2  # how many times the one before a value is, where each has a label
 ALIKE = 0.01  # of an axis: lines that lie closer than this cover each other
 WIDER = 2.0  # points, of a line for each other that covers it
 PALE = 0.5
@@ -321,19 +319,14 @@ def _up(ax: Axes, upright: Upright) -> None:
 
 def _across(ax: Axes, panels: Sequence[Panel]) -> None:
     """The horizontal axis of these panels."""
-    from matplotlib.ticker import MaxNLocator, NullFormatter
+    from matplotlib.ticker import MaxNLocator
 
-    every = [line.x for panel in panels for line in panel.lines if len(line.x)]
-    values = np.unique(np.concatenate(every)) if every else np.zeros(1)
-    last = [x[-1] for x in every]
-    how, until = panels[0].logarithmic, panels[0].until
-    if how and every:
-        ax.set_xscale("log")
-        if len(values) <= FEW and (values[1:] > BETWEEN * values[:-1]).all():
-            ax.set_xticks(values)  # named are the values themselves
-        ax.xaxis.set_major_formatter(_number)
-        ax.xaxis.set_minor_formatter(NullFormatter())
-    elif how is None and last and max(last) > DECADE * min(last) > 0:
+    every = [np.asarray(line.x) for p in panels for line in p.lines if len(line.x)] or [np.zeros(1)]
+    values, last = np.unique(np.concatenate(every)), [x[-1] for x in every]
+    log, until = panels[0].logarithmic, panels[0].until
+    if log is None:
+        log = max(last) > DECADE * min(last) > 0
+    if log and values[-1] > 0:
         ax.set_xscale("log", nonpositive="mask")
         ax.autoscale(axis="x")
         powers(ax.xaxis, values[values > 0][0], max(last))
@@ -431,11 +424,12 @@ def write(figure: Figure, path: Path) -> None:
     for text in figure.findobj(Text):  # it may hold a user's names, and these dollars
         text.set_parse_math(False)
         text.set_text("\n".join(map(printable, text.get_text().split("\n"))))
-    options: dict[str, Any] = {"format": kind[1:], "metadata": SUFFIXES[kind]}
-    draw: Callable[..., Any] = functools.partial(figure.savefig, dpi=DPI, **options)
-    if kind == ".png":  # savefig would lay all texts out twice
+    options: dict[str, Any] = {"metadata": SUFFIXES[kind]}
+    draw: Any = functools.partial(figure.savefig, format=kind[1:], dpi=DPI, **options)
+    if kind == ".png":  # savefig would lay all texts out twice, and compress for long
         figure.set_dpi(DPI)
-        draw = functools.partial(FigureCanvasAgg(figure).print_png, metadata=SUFFIXES[kind])
+        options["pil_kwargs"] = {"compress_level": 1}
+        draw = functools.partial(FigureCanvasAgg(figure).print_png, **options)
     with matplotlib.rc_context({"svg.hashsalt": "jaxfl", "pdf.fonttype": 42}):
         replace(path, draw)
     figure.set_dpi(dpi)
