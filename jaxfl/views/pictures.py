@@ -326,11 +326,11 @@ def _worth(cells: pandas.DataFrame, by_eps: bool) -> str:
         some = formula[np.isfinite(formula)]
         gives = f", where its paper's formula gives {span(some)}" if len(some) else ""
         return f"no ε proven{gives}"
-    if (red := cells["flag"]).any():
-        gives = f"where its paper's formula gives {span(formula[red])}"
-        return f"proven is ε = {span(proven[red])}, {gives}"
     how = "stated by the user, not checked" if cells["stated"].any() else "proven"
-    return f"ε {how}" if by_eps or proven.isna().all() else f"ε = {span(proven.dropna())} {how}"
+    words = f"ε {how}" if by_eps or proven.isna().all() else f"ε = {span(proven.dropna())} {how}"
+    if (red := cells["flag"]).any():
+        words += f"; its paper's formula gives {span(formula[red])} for ε = {span(proven[red])}"
+    return words
 
 
 def _finished(figure: Figure, what: str, grid: Grid, cells: pandas.DataFrame) -> Figure:

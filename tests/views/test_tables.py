@@ -14,14 +14,12 @@ from rows import a_problem
 from told import refused
 
 import jaxfl
-from jaxfl.core.links import Links
 from jaxfl.engine import results
 from jaxfl.views.cells import Grid, final, restrict
 from jaxfl.views.compare import compare
 from jaxfl.views.rows import BROKEN, FLAG, UNPROVEN, table
 from jaxfl.views.selection import select
 from jaxfl.views.tables import Column, Estimate, Mark, Table
-from jaxfl.views.targets import to_target
 from jaxfl.views.words import estimate, number, prefix
 
 pytestmark = pytest.mark.once
@@ -202,14 +200,6 @@ def test_what_has_not_run() -> None:
     assert {row["state"] for row in chosen if row["eps"] == "1"} == {""}
 
 
-def test_targets_are_columns(ds: xarray.Dataset) -> None:
-    """What is in them: test_to_a_target_where_rounds_are_an_axis."""
-    chosen = select(ds).ds
-    found = table(chosen, targets=to_target(chosen, "loss", target=0.8, links=Links(1e6)))
-    assert {"rounds_to_target", "seconds_to_target"} <= set(read(found)[0])
-    assert "uplink to loss ≤ 0.8 (kbit)" in found.text()
-
-
 def test_one_value_of_an_axis_is_in_the_title(ds: xarray.Dataset) -> None:
     """And one seed has no error; a step size that theory chose is shown."""
     found = table(restrict(ds, {"eps": [5], "lr": [0.3]}))
@@ -245,13 +235,6 @@ def test_what_a_compressor_keeps_is_a_column() -> None:
             assert {row["used_k"] for row in read(found)} == known
             # what has no compressor has no omega, as where omega is an axis
             assert all((row["used_omega"] == "") == (row["used_k"] == "") for row in read(found))
-
-
-def test_metrics_of_ones_own(ds: xarray.Dataset) -> None:
-    own = ds.assign(margin=ds["loss"] * 2)
-    header = table(own, metrics=["margin"]).csv().splitlines()[0]
-    assert "margin,margin_se" in header
-    assert "accuracy" not in header
 
 
 # --- how it is written ---------------------------------------------------------------------------
