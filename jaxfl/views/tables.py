@@ -155,7 +155,7 @@ class Table(NamedTuple):
         for i, words in enumerate(self._rows()):
             cells = [_latex(word) for word in words]
             if i in self._best():  # names alone: a bold number would be the best of its column
-                cells = [cell if "$" in cell else rf"\textbf{{{cell}}}" for cell in cells]
+                cells = [rf"\textbf{{{cell}}}" if cell[:1].isalpha() else cell for cell in cells]
             lines.append(" & ".join(cells) + r" \\")
         return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"]) + "\n"
 

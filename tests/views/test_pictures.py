@@ -60,7 +60,7 @@ def panels(figure: Figure) -> list[Any]:
 
 def test_files_are_written_and_always_the_same(tmp_path: Path) -> None:
     ds = grids.grid({"eps": (1.0,), "omega": (1.0, 9.0)})
-    kinds = ("png", "pdf", "svg")
+    kinds = ("png", "pdf")
     one, two = (draw(ds, tmp_path / name, formats=kinds) for name in ("deep/a", "b"))
     names = [f"{kind}-{name}" for name in ("loss", "test_accuracy")
              for kind in ("front", "map", "curves")]  # fmt: skip
@@ -75,7 +75,7 @@ def test_files_are_written_and_always_the_same(tmp_path: Path) -> None:
     shown = jaxfl.views.figures(ds)  # in a notebook
     assert list(shown) == names
     assert "Bands: standard error" in words(shown["curves-loss"])
-    pixels = imread(one[6])[:, :, :3]
+    pixels = imread(one[4])[:, :, :3]
     for color in PALETTE[:2]:
         assert (np.abs(pixels - np.array(to_rgb(color))).max(axis=2) < 0.01).sum() > 1000
 
@@ -112,12 +112,6 @@ def test_curves_are_means_with_bands(drawn: dict[str, Figure]) -> None:
     assert "Bands: standard error over 3 seeds." in words(drawn["curves-loss"])
 
 
-def test_one_seed_has_no_band(drawn: dict[str, Figure]) -> None:
-    draw(grids.grid({"eps": (1.0,)}, seeds=1), ".")
-    assert not panels(drawn["curves-loss"])[0].collections
-    assert "Bands" not in words(drawn["curves-loss"])
-
-
 def test_lines_are_told_apart(drawn: dict[str, Figure]) -> None:
     draw(grids.grid({"eps": (1.0,), "omega": (1.0, 3.0, 9.0)}), ".")
     lines = panels(drawn["curves-loss"])[0].get_lines()
@@ -151,6 +145,8 @@ def test_a_panel_without_runs_takes_the_axes_of_the_others(drawn: dict[str, Figu
 def test_divergence_ends_in_a_cross(drawn: dict[str, Figure]) -> None:
     axes = {"eps": (1.0, 5.0), "omega": (1.0, 9.0)}
     ds = grids.grid(axes, diverged={"omega": 9.0, "eps": 1.0})
+    for name in grids.TOTALS:  # a sweep stores no totals of a run from where it diverged
+        ds[name] = ds[name].where(~(ds["round"] >= ds["diverged_at"]))
     draw(ds, ".")
     for i, ax in enumerate(panels(drawn["curves-loss"])):
         crosses = [line for line in ax.get_lines() if line.get_marker() == "X"]
@@ -160,16 +156,6 @@ def test_divergence_ends_in_a_cross(drawn: dict[str, Figure]) -> None:
             assert np.ravel(crosses[0].get_data()).tolist() == [5, pytest.approx(float(mean))]
     assert "A cross: the first of the seeds diverged." in words(drawn["curves-loss"])
     assert "1 setting diverged or did not run" in words(drawn["curves-loss"])
-
-
-def test_totals_that_ended_with_a_run_leave_a_cross(drawn: dict[str, Figure]) -> None:
-    """A sweep stores no totals of a run from where it diverged."""
-    ds = grids.grid({"eps": (1.0,)}, diverged={"eps": 1.0}, algorithms=("ldp_sgd",), seeds=1)
-    for name in grids.TOTALS:
-        ds[name] = ds[name].where(ds["round"] < ds["diverged_at"])
-    draw(ds, ".")
-    for ax in panels(drawn["curves-loss"]):
-        assert [line.get_marker() for line in ax.get_lines()].count("X") == 1
 
 
 def test_the_partition_is_in_the_title(drawn: dict[str, Figure]) -> None:
@@ -199,7 +185,6 @@ def test_what_is_chosen_is_drawn(drawn: dict[str, Figure]) -> None:
     ("axes", "algorithms", "lines"),
     [
         ({}, THREE, 3),  # no axis at all
-        ({"omega": (1.0, 9.0)}, THREE[:1], 2),  # no eps, one algorithm
         ({"omega": (1.0, 3.0, 9.0, 19.0, 40.0, 99.0)}, THREE[:1], 6),
         ({"eps": (1.0,), "omega": tuple(range(1, 13))}, THREE[:2], 12),
         ({"omega": (1.0, 3.0, 9.0, 19.0, 40.0, 99.0)}, FIVE, 6),  # 25 lines
@@ -207,7 +192,6 @@ def test_what_is_chosen_is_drawn(drawn: dict[str, Figure]) -> None:
          3),
         ({"clients": (10, 20), "eps": (1.0, 5.0)}, THREE[:2], None),
         ({"lr": (0.1, 0.3)}, THREE[2:], 1),  # no noise
-        ({"eps": tuple(range(1, 7))}, THREE[:2], 2),
         ({"eps": tuple(range(1, 31))}, THREE[:2], 2),
         ({"eps": (1.0, 5.0), "omega": tuple(range(1, 31)), "batch": (1.0, 2.0)}, THREE[:1], 24),
         ({"eps": (1.0,)}, tuple(f"a{i}" for i in range(12)), 12),
@@ -319,13 +303,16 @@ def test_one_colour_is_one_value_in_all_panels(drawn: dict[str, Figure]) -> None
 
 
 def test_shares_have_linear_axes(drawn: dict[str, Figure]) -> None:
-    """Of an accuracy that begins at a tenth, too; a loss over more than a decade is logarithmic."""
-    ds = grids.grid({"eps": (1.0, 5.0), "omega": (1.0, 9.0)})
+    """Of an accuracy that begins at a tenth, too; a loss over more than a decade is logarithmic.
+    One seed has no bands."""
+    ds = grids.grid({"eps": (1.0, 5.0), "omega": (1.0, 9.0)}, seeds=1)
     for name in ("loss", "test_accuracy"):
         ds[name][..., 0], ds[name][..., 1:] = 0.05, 0.9
     draw(ds, ".", metrics=["loss", "test_accuracy"])
     for name, scale in (("loss", "log"), ("test_accuracy", "linear")):
-        assert {ax.get_yscale() for ax in panels(drawn[f"curves-{name}"])} == {scale}
+        axes = panels(drawn[f"curves-{name}"])
+        assert {(ax.get_yscale(), len(ax.collections)) for ax in axes} == {(scale, 0)}
+        assert "Bands" not in words(drawn[f"curves-{name}"])
 
 
 def test_one_axis_is_drawn_against_the_algorithms(drawn: dict[str, Figure]) -> None:

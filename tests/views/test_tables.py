@@ -10,6 +10,7 @@ import jax
 import numpy as np
 import pytest
 import xarray
+from rich.console import Console
 from rows import a_problem
 from told import refused
 
@@ -261,6 +262,21 @@ def test_text_is_one_line_per_row() -> None:
     assert "\x1b" not in hostile().text()
 
 
+def test_on_a_terminal_the_best_rows_are_bold() -> None:
+    file = io.StringIO()
+    hostile().show(Console(file=file, force_terminal=True, width=200))
+    shown = file.getvalue().splitlines()
+    assert ["\x1b[1m" in line for line in shown[2:4]] == [False, True]
+
+
+def test_a_data_frame_has_the_columns_of_csv() -> None:
+    frame = hostile().to_pandas()
+    assert [*frame] == ["a_b", "x", "x_se", "w", "best"]
+    assert [frame[name].dtype for name in ("x", "x_se", "w", "best")] == [float, float, float, bool]
+    assert frame["x"].tolist() == [1500.0, 2.5e-4]
+    assert frame["w"].isna().tolist() == [True, False]
+
+
 def test_csv_keeps_all_digits() -> None:
     assert read(hostile()) == [
         {"a_b": "50 % of [bold]{x}_~^\\", "x": "1500", "x_se": "12", "w": "", "best": "0"},
@@ -417,3 +433,14 @@ def test_two_runs() -> None:
     assert row["difference"].mean == pytest.approx(float(two["loss"][-1]) - float(one["loss"][-1]))
     assert "±" not in found.text()
     assert Grid.of(one).ds["loss"].dims == ("algorithm", "seed", "round")
+    (cell,) = read(table(one, labels={"soteriafl_sgd": "Soteria"}))
+    assert (cell["algorithm"], float(cell["loss"])) == ("Soteria", row["a k3"].mean)
+
+
+def test_a_run_beside_a_sweep_of_one_cell() -> None:
+    numbers = {"batch": 4, "k": 3, "lr": 0.3, "sigma": 0.1}
+    alone = jaxfl.sweep("soteriafl_sgd", {}, a_problem(), None, 6, seeds=1, numbers=numbers)
+    found = compare(single(3), alone, names=("run", "sweep"))
+    (row,) = rows_of(found, "loss")
+    assert row["difference"].mean == pytest.approx(0, abs=1e-5)  # the same numbers up to rounding
+    assert [n for n in found.notes if n.startswith(("Only", "Different"))] == []
