@@ -89,6 +89,7 @@ class Run(Record):
     def extend(self, rounds: int, **more: Any) -> Run:
         """Continue until round ``rounds``, with the same hyper-parameters and streams of draws.
 
+        The result is in memory: ``simulate(..., out=folder, extend=True)`` continues in a folder.
         ``more`` are ``stop``, ``progress`` and ``callbacks`` of :func:`simulate`.  Without ``stop`` no
         rule ends the new rounds; :meth:`privacy` still counts the earlier ones.
         """
@@ -112,7 +113,7 @@ class Run(Record):
         stopping.check(stop, found.options.metrics_on)
         options, how = found.options._replace(stop=stop), How(extend=True, **more)
         assert self.base is not None
-        done = computed(lambda: grid, self.base, options, how, True, self.computed.store)
+        done = computed(lambda: grid, self.base, options, how, True, self.computed.store.detached())
         return _run(done, self.base)
 
 

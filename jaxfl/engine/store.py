@@ -149,6 +149,14 @@ class Store(contextlib.ExitStack):
         """Chunks that halves have replaced."""
         return {line["parent"] for line in self.chunks if line["parent"] is not None}
 
+    def detached(self) -> Store:
+        """The same plan and states in memory, to go on without a change of these."""
+        out = Store(None)
+        out.programs, out.chunks = [*self.programs], [*self.chunks]
+        found = {number: self.saved(number) for number in range(len(self.chunks))}
+        out.contents = {number: one for number, one in found.items() if one is not None}
+        return out
+
     # --- room ------------------------------------------------------------------------------------
 
     def room(self) -> int:
