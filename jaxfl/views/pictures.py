@@ -211,7 +211,7 @@ class Scene(NamedTuple):
         from matplotlib import colormaps
 
         every, known = self.grid.ds["algorithm"].values.tolist(), self.values(self.line)
-        alone, line = len(every) == 1 or self.row == "algorithm", str(self.line)
+        alone, line = _alone(self.grid, self.row, self.panel), str(self.line)
         shades = colormaps["viridis"](np.linspace(0.0, 0.85, len(known)))  # from dark to light
         noisy = self.cells.groupby("algorithm")["noisy"].any()
         out = []
@@ -256,8 +256,14 @@ def scene(grid: Grid, *, shaded: bool = True) -> Scene:
     columns = sizes[panel] or 1
     room = PANELS // columns if 1 < columns <= COLUMNS else 0
     row = next((name for name in others if sizes[name] <= room), None)
-    most = {panel: PANELS, row: PANELS, line: SHADED if shaded else values}
+    told = SHADED if _alone(grid, row, panel) else STYLED
+    most = {panel: PANELS, row: PANELS, line: told if shaded else values}
     return Scene(panel, line, row, grid, _thinned(grid, {name: most.get(name, 1) for name in free}))
+
+
+def _alone(grid: Grid, *roles: str | None) -> bool:
+    """Whether the lines of a panel are of one algorithm, which colours tell apart."""
+    return grid.ds.sizes["algorithm"] == 1 or "algorithm" in roles
 
 
 def _free(grid: Grid) -> list[str]:

@@ -147,14 +147,15 @@ def _drawn(grid: Grid, name: str, along: str, bounds: Sequence[Bound]) -> list[L
     labels = grid.cells["algorithm"]
     first = lines(grid, name, along)
     if len(labels) > 1 or name not in ROWS:
-        each = enumerate(zip(first, labels, strict=True))
-        return [line._replace(label=label, color=i, steps=steps) for i, (line, label) in each]
+        names = labels if len(labels) > 1 else [""]
+        each = enumerate(zip(first, names, strict=True))
+        return [line._replace(label=name, color=i, steps=steps) for i, (line, name) in each]
     behind, own, other = ROWS[name]
     place = 2 * list(ROWS).index(name)  # in one legend no two lines have one colour
     (second,), (line,) = lines(grid, behind, along), first
     second = second._replace(label=other, color=place + 1, style=1, width=1.0)
     spread = max(_spread(line.y), FLAT * np.nanmax(np.abs(line.y)))  # rounding is no spread
-    if len(line.y) > 1 and _spread(np.append(line.y, second.y)) > ROOM * spread:
+    if np.isfinite(line.y).sum() > 1 and _spread(np.append(line.y, second.y)) > ROOM * spread:
         words = f"{other} ({second.y[-1]:.3g} at the end, outside of the picture)"
         second = second._replace(label=words, x=[], y=[], error=None)
     out = [second, line._replace(label=own, color=place)]

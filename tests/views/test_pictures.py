@@ -195,6 +195,7 @@ def test_what_is_chosen_is_drawn(drawn: dict[str, Figure]) -> None:
         ({"eps": tuple(range(1, 31))}, THREE[:2], 2),
         ({"eps": (1.0, 5.0), "omega": tuple(range(1, 31)), "batch": (1.0, 2.0)}, THREE[:1], 24),
         ({"eps": (1.0,)}, tuple(f"a{i}" for i in range(12)), 12),
+        ({"eps": (1.0, 2.0, 4.0, 8.0), "omega": (1.0, 3.0, 9.0, 19.0, 40.0)}, FIVE, 4 * 4 + 1),
     ],
 )  # fmt: skip
 def test_any_shape_can_be_drawn(
@@ -207,6 +208,11 @@ def test_any_shape_can_be_drawn(
     figure = drawn["curves-loss"]
     if lines is not None:
         assert len(panels(figure)[0].get_lines()) == lines
+    for ax in panels(figure):  # no two lines look alike
+        looks = [
+            (str(line.get_color()), str(line._unscaled_dash_pattern)) for line in ax.get_lines()
+        ]
+        assert len({*looks}) == len(looks)
     shown = words(figure)
     assert all(name in shown for name in algorithms) or len(algorithms) == 1
     for text in figure.texts:  # the title and the notes stay inside of the picture
