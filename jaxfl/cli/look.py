@@ -17,16 +17,15 @@ from jaxfl.cli.sweeping import NO_FRONT, PICTURES, has_front
 from jaxfl.cli.written import command, flag
 from jaxfl.core.errors import InputError, one_line, printable, require
 from jaxfl.core.files import replace
-from jaxfl.engine.results import RESULT, config, load
+from jaxfl.engine.results import RESULT, load
 from jaxfl.engine.grid import TUNED
-from jaxfl.views.cells import as_sweep, axes, is_sweep, per_client, relabelled, restrict
+from jaxfl.views.cells import axes, is_sweep, per_client, restrict
 from jaxfl.views.compare import compare
 from jaxfl.views.pictures import draw
 from jaxfl.views.rows import table
 from jaxfl.views.selection import AUTO, select
 from jaxfl.views.tables import Table
 from jaxfl.views.targets import Links, to_target
-from jaxfl.views.words import renamed
 
 if TYPE_CHECKING:
     import xarray
@@ -87,15 +86,13 @@ def run_show(words: Sequence[str]) -> None:
                 print_json(facts(ds, [folder / RESULT if folder.is_dir() else folder]))
             if alone:
                 return
-            ds = as_sweep(ds, config(ds)["settings"]["algorithm"])
         targets = None
         if "target_loss" in given:
             value = real()("--target-loss", given["target_loss"])
             targets = to_target(ds, "loss", target=value, links=links)
         labels = dict(_pairs("label", given))
-        with renamed(labels):
-            ds = relabelled(ds, labels)
-            _print(table(ds, metrics=given.get("metric"), targets=targets), given)
+        shown = table(ds, metrics=given.get("metric"), targets=targets, labels=labels)
+        _print(shown, given)
 
 
 def run_compare(words: Sequence[str]) -> None:
@@ -114,9 +111,9 @@ def run_compare(words: Sequence[str]) -> None:
     given, *folders = _given(words, run_compare, "compare", 2)
     with _shown(*folders):
         both = [_load(folder, given) for folder in folders]
-        spans = [set(axes(ds)) if is_sweep(ds) else set() for ds in both]
+        spans = [set(axes(ds)) for ds in both]
         for i, ds in enumerate(both):
-            if spans[i]:
+            if is_sweep(ds):
                 # options for an axis of the other sweep alone do not apply to this one
                 both[i] = _selected(ds, given, spans[1 - i] - spans[i])
         a, b = folders

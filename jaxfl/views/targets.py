@@ -12,7 +12,7 @@ import numpy as np
 
 from jaxfl.core.errors import InputError, require
 from jaxfl.core.params import nonnegative, number, numbers
-from jaxfl.views.cells import Array, axes
+from jaxfl.views.cells import Array, as_sweep, axes
 from jaxfl.views.selection import criterion_of
 
 if TYPE_CHECKING:
@@ -42,6 +42,7 @@ def to_target(
     """
     import xarray
 
+    ds = as_sweep(ds)
     rule = criterion_of(ds, metric)
     target = number("target", target, above=-math.inf, below=math.inf)
     dims = axes(ds)

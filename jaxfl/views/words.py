@@ -2,28 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
-from collections.abc import Iterator, Mapping
-from contextvars import ContextVar
 from typing import Any
 
 import numpy as np
 
-__all__ = [
-    "DIGITS",
-    "NAMES",
-    "SYMBOLS",
-    "estimate",
-    "in_units",
-    "label",
-    "name_of",
-    "number",
-    "prefix",
-    "renamed",
-    "short",
-    "span",
-]
+__all__ = ["NAMES", "SYMBOLS", "estimate", "in_units", "number", "prefix", "span"]
 
 SYMBOLS = {"eps": "ε", "omega": "ω", "delta": "δ", "sigma": "σ", "shift": "γ"}
 NAMES = {
@@ -49,34 +33,6 @@ NAMES = {
 }
 PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
 DIGITS = 4
-LABELS: ContextVar[Mapping[str, str]] = ContextVar("LABELS", default={})  # noqa: B039, never changed
-
-
-@contextlib.contextmanager
-def renamed(labels: Mapping[str, str]) -> Iterator[None]:
-    """Use these names of axes and metrics within the block."""
-    token = LABELS.set(labels)
-    try:
-        yield
-    finally:
-        LABELS.reset(token)
-
-
-def name_of(axis: str) -> str:
-    """The letter or the words for an axis or a metric."""
-    return LABELS.get().get(axis) or SYMBOLS.get(axis) or NAMES.get(axis) or axis.replace("_", " ")
-
-
-def short(axis: str) -> str:
-    """The letter or the plain name of an axis or a metric, for the head of a column."""
-    return LABELS.get().get(axis) or SYMBOLS.get(axis) or axis.replace("_", " ")
-
-
-def label(axis: str, value: Any) -> str:
-    """``ε = 5``; a word stands for itself, but for a schedule."""
-    if isinstance(value, str):
-        return f"{name_of(axis)} {value}" if axis in (*NAMES, *SYMBOLS) else value
-    return f"{name_of(axis)} = {number(value)}"
 
 
 def number(value: float, digits: int = DIGITS) -> str:

@@ -20,7 +20,6 @@ from jaxfl.engine.trackers import Tracker
 from jaxfl.parts import mechanisms
 from jaxfl.privacy import events
 from jaxfl.views import rows
-from jaxfl.views.cells import as_sweep
 
 pytestmark = pytest.mark.once
 KEY = jax.random.key(0)
@@ -90,7 +89,7 @@ def test_what_a_run_states(kind: str, tmp_path: Path) -> None:
     assert ("eps_spent" in run.dataset()) == (kind != "none")
     if kind == "stated":
         assert "user's event" in run.dataset()["eps_spent"].attrs["long_name"]
-    assert ("(stated)" in rows.table(as_sweep(run.dataset())).text()) == (kind == "stated")
+    assert ("(stated)" in rows.table(run.dataset()).text()) == (kind == "stated")
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -20,7 +20,7 @@ from told import refused
 import jaxfl
 from jaxfl.engine import results
 from jaxfl.views import plots
-from jaxfl.views.cells import as_sweep, cells
+from jaxfl.views.cells import Grid
 from jaxfl.views.ink import PALETTE
 from jaxfl.views.words import prefix
 
@@ -168,13 +168,7 @@ def test_eps_is_drawn_where_it_is_proven(ds: xarray.Dataset) -> None:
 
 
 def test_a_metric_of_each_client_is_a_median_with_deciles(ds: xarray.Dataset) -> None:
-    (line,) = plots.lines(
-        cells(as_sweep(ds), "client_loss", "uplink_bits", "diverged_at"),
-        "client_loss",
-        "round",
-        1.0,
-        [{"label": ""}],
-    )
+    (line,) = plots.lines(Grid.of(ds), "client_loss", "round")
     low, median, high = np.quantile(ds["client_loss"], [0.1, 0.5, 0.9], axis=1)
     np.testing.assert_allclose(line.y, median)
     np.testing.assert_allclose(line.error, [median - low, high - median])
@@ -208,7 +202,7 @@ def test_a_worst_client_far_off_does_not_flatten_the_mean(ds: xarray.Dataset) ->
     far["worst_client_loss"].values[:] = 100.0
     figure = plots.curves(far)
     assert figure.axes[0].get_ylim()[1] < 2
-    assert "The worst client's loss, 100 at the end, is outside of the picture" in words(figure)
+    assert "worst client (100 at the end, outside of the picture)" in words(figure)
 
 
 def test_a_flat_mean_is_drawn_as_one(ds: xarray.Dataset) -> None:

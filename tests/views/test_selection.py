@@ -17,7 +17,7 @@ from told import refused
 
 import jaxfl
 from jaxfl.engine import results
-from jaxfl.views.cells import applying, cells, final, over_seeds, restrict
+from jaxfl.views.cells import Grid, final, over_seeds, restrict
 from jaxfl.views.rows import table
 from jaxfl.views.selection import select
 from jaxfl.views.targets import Links, expected_slowest, to_target
@@ -67,12 +67,12 @@ def test_final_of_what_diverged_or_has_not_run_is_nan(ds: xarray.Dataset) -> Non
 
 
 def test_a_cell_is_read_once_along_an_axis_that_it_has_not(ds: xarray.Dataset) -> None:
-    found = cells(ds)
-    ldp = found.isel(cell=found["algorithm"].values == "ldp_sgd")
-    assert (found.sizes["cell"], ldp.sizes["cell"]) == (12 + 6, 6)
-    assert set(ldp["omega"].values) == {None}
-    assert applying(ds, "omega").sum() == 12
-    assert applying(ds, "eps").all()
+    found = Grid.of(ds).cells
+    ldp = found[found["algorithm"] == "ldp_sgd"]
+    assert (len(found), len(ldp)) == (12 + 6, 6)
+    assert set(ldp["omega"]) == {None}
+    assert found["omega"].notna().sum() == 12
+    assert found["eps"].notna().all()
 
 
 def test_restricting(ds: xarray.Dataset) -> None:

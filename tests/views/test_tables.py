@@ -382,10 +382,16 @@ def test_numbers_that_differ_are_said() -> None:
     c = grids.grid({"eps": (1.0, 5.0), "lr": (0.3,)}, data="0b5", objective="10869.2793 0 29.9")
     other = grids.grid({"eps": (1.0, 5.0), "lr": (0.3,)}, objective="1.47406638 0 325.1")
     text = compare(c, other).text()
-    assert "Different data." in text
-    assert "Different objective." in text
-    assert "0b5" not in text
-    assert "10869" not in text
+    both = "a9a (10 clients) of checksum"
+    assert f"Different data: {both} 0b5 in A, {both} abc in B." in text
+    assert "objective" not in text  # of other data it is another one
+    apart = grids.grid({"eps": (1.0, 5.0), "lr": (0.3,)}, data="0b5", partition="by_label")
+    text = compare(c, apart).text()
+    assert "Different data" not in text
+    said = "a9a (by_label, 10 clients) in A, a9a (10 clients) in B"
+    assert f"Different data: {said}." in compare(apart, other).text()
+    other = grids.grid({"eps": (1.0, 5.0), "lr": (0.3,)}, data="0b5", objective="10869.2793 9 29.9")
+    assert "Different objective, in the regularizer." in compare(c, other).text()
 
 
 def test_what_diverged_is_said() -> None:
@@ -415,8 +421,8 @@ def test_mistakes_in_a_comparison() -> None:
     refused(lambda: compare(b, grids.grid({"eps": (2.0,)})), "no setting in common")
     refused(lambda: compare(b, b, metrics=["los"]), "did you mean 'loss'")
     refused(lambda: table(b, metrics=["los"]), "did you mean 'loss'")
-    words = "k3 is a single run and grid a sweep"
-    refused(lambda: compare(single(3), b, names=("k3", "grid")), words)
+    words = "Only grid has the axis lr, with 2 values"
+    refused(lambda: compare(single(3), a, names=("k3", "grid")), words)
 
 
 def test_two_runs() -> None:
