@@ -16,7 +16,7 @@ from jax._src import compiler
 from told import Shell
 
 from jaxfl.algorithms.registry import TABLES
-from jaxfl.engine.sweeps import engine
+from jaxfl.engine import program
 
 # Pictures are drawn to files; set before any test imports matplotlib.
 os.environ.setdefault("MPLBACKEND", "Agg")
@@ -126,7 +126,7 @@ def _registered() -> Iterator[None]:
 def _forget() -> Iterator[None]:
     """Thousands of compiled programs in one process would run into the limit of its memory maps."""
     yield
-    engine._compiled.cache_clear()
+    program._compiled.cache_clear()
     jax.clear_caches()
 
 

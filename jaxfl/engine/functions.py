@@ -91,7 +91,9 @@ class Functions:
         leaves = [jax.random.key_data(run.key), *jax.tree.leaves(run.state)]
         found = {f"state{i}": plain_array(on_host(leaf)) for i, leaf in enumerate(leaves)}
         if jax.process_index() == 0:
-            replace(one_path("path", path), lambda file: np.savez(file, allow_pickle=False, **found))
+            replace(
+                one_path("path", path), lambda file: np.savez(file, allow_pickle=False, **found)
+            )
 
     def load(self, path: str | Path, like: RunState) -> RunState:
         """Read a state that :meth:`save` wrote, placed ``like`` that of :meth:`init`."""

@@ -45,7 +45,7 @@ from jaxfl.engine.results import RESULT
 from jaxfl.engine.runs import settings
 from jaxfl.engine.store import Store
 
-__all__ = ["Computed", "How", "check_names", "computed", "keys_of", "report_failures"]
+__all__ = ["Computed", "How", "check_names", "computed", "finished", "keys_of", "report_failures"]
 
 COPIES = 2  # of the results in memory: of the chunks, and of the whole
 RUNS_ON_CPU = 256  # of a chunk: more are not faster there, and a chunk is saved when it is finished
@@ -159,7 +159,7 @@ def computed(
         if report is not None or watch is not None:
             for n in earlier:
                 tracker.known(n, store.read(n))  # type: ignore[arg-type]
-        saves = Saves(store, planned.sources)
+        saves, planning = Saves(store, planned.sources), time.perf_counter() - began
         driver = None
         if how.executor is not None:
             workers = stack.enter_context(opened(how.executor))
@@ -170,19 +170,43 @@ def computed(
         else:
             assert machine is not None
             _here(machine, planned, todo, keys, saves, tracker)
-        tracker.doing("merging the chunks")
+        if not alone:
+            tracker.doing("merging the chunks")
         chunks = [(planned.chunks[n], store.read(n)) for n in planned.current]
         found = found._replace(chunks=chunks)
         about = {
-            "ended": "finished" if all(a is not None for _, a in chunks) else "unfinished",
-            **_settings(grid, options),
+            **_about(found, options),
             "compilations": machine.compilations if machine is not None else 0,
-            "compile_seconds": machine.compile_seconds if machine is not None else 0.0,
-            "chunks": len(chunks),
+            "compile_seconds": planning * alone + (machine.compile_seconds if machine else 0.0),
             "seconds": time.perf_counter() - began,
         }
         failures = {} if driver is None else driver.failures
     return Computed(store, found, planned.current, about, failures)
+
+
+def finished(make: Callable[[], Grid], key: Key, options: Options, how: How) -> Computed:
+    """The runs that are there in a folder; nothing is computed, written or held."""
+    store = Store(one_path("out", how.out))
+    store.look()
+    grid = joined_standing(make(), store.header)
+    keys = keys_of(key, grid.seeds)
+    planned = Planned(store, grid, keys, options)
+    planned.check(store.folder, True)
+    planned.missing(lambda program: (RUNS, 1))
+    there: Any = [
+        (planned.chunks[n], store.read(n) if n < len(store.chunks) else None)
+        for n in planned.current
+    ]
+    programs: Any = planned.programs
+    found = Found(grid, keys, options, programs, there)
+    about = {**_about(found, options), "compilations": 0, "compile_seconds": 0.0, "seconds": 0.0}
+    return Computed(store, found, planned.current, about, {})
+
+
+def _about(found: Found, options: Options) -> dict[str, Any]:
+    whole = all(arrays is not None for _, arrays in found.chunks)
+    ended = "finished" if whole else "unfinished"
+    return {"ended": ended, **_settings(found.grid, options), "chunks": len(found.chunks)}
 
 
 def _divide_done(planned: Planned, store: Store) -> tuple[list[int], list[int]]:
