@@ -9,17 +9,17 @@ from collections.abc import Set as AbstractSet
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jaxfl.cli.folder import CHECKPOINT, CONFIG, aside, of_sweep
+from jaxfl.cli.compute import NO_FRONT, has_front, partial
+from jaxfl.cli.folder import PICTURES, begun, kind_of
 from jaxfl.cli.parser import Once, Parser
 from jaxfl.cli.readers import real, text
 from jaxfl.cli.report import facts, print_json, print_table, summary
-from jaxfl.cli.sweeping import NO_FRONT, PICTURES, has_front
 from jaxfl.cli.written import command, flag
 from jaxfl.core.errors import InputError, one_line, printable, require
 from jaxfl.core.files import replace
 from jaxfl.core.links import Links
-from jaxfl.engine.results import RESULT, load
 from jaxfl.engine.grid import TUNED
+from jaxfl.engine.results import RESULT, load
 from jaxfl.views.cells import Grid, is_sweep, restrict
 from jaxfl.views.compare import compare
 from jaxfl.views.pictures import draw
@@ -253,26 +253,30 @@ def _links(given: dict[str, Any]) -> Links | None:
 
 
 def _load(path: Path, given: dict[str, Any]) -> xarray.Dataset:
-    """The result in a folder or a file."""
+    """The result in a folder or a file; of an unfinished sweep, as far as it is there."""
     require(path.exists(), lambda: f"There is no folder {path}")
     folder, file = (path, path / RESULT) if path.is_dir() else (path.parent, path)
-    way = command("sweep" if of_sweep(folder) else "run", "--resume", folder)
-    if not file.exists():
-        begun = of_sweep(folder) or (folder / CONFIG).exists() or aside(file).exists()
-        require(
-            not begun,
-            lambda: f"{folder} is unfinished, or has lost its {RESULT}",
-            lambda: f"continue with {way}",
+    kind = kind_of(folder)
+    way = command(kind, "--resume", folder)
+    if file.exists():
+        try:
+            ds = load(file, unchecked=given.get("unchecked", False))
+        except InputError as error:
+            if not kind:
+                raise
+            again = f"{way} writes it again"
+            again += ", or read it as it is with --unchecked" * bool(error.suggested)
+            raise InputError(error.problem, again) from None
+    else:
+        none = f"{folder} holds no {RESULT}, so it is no result of jaxfl"
+        require(kind, none)
+        unfinished = f"{folder} is unfinished, or has lost its {RESULT}"
+        require(kind == "sweep" and begun(folder), unfinished, f"continue with {way}")
+        ds = partial(folder)
+        print(
+            f"{printable(unfinished)}: this is what is there; {way} computes the rest.",
+            file=sys.stderr,
         )
-        raise InputError(f"{folder} holds no {RESULT}, so it is no result of jaxfl")
-    try:
-        ds = load(file, unchecked=given.get("unchecked", False))
-    except InputError as error:
-        if not (of_sweep(folder) or (folder / CHECKPOINT).exists()):
-            raise
-        again = "remove it, and " * (not of_sweep(folder)) + f"{way} writes it again"
-        again += ", or read it as it is with --unchecked" * bool(error.suggested)
-        raise InputError(error.problem, again) from None
     for name in set(OF_SWEEPS) & set(given):
         single = f"{flag(name)} is for sweeps, and {path} holds a single run"
         require(is_sweep(ds), single, "leave it out")

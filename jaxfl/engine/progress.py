@@ -158,7 +158,7 @@ class Tracker(Follower):
         chunk = self.chunks[number]
         program = self.found.programs[chunk.program]
         what = line(program, self.found.grid, len(self.found.keys), math.prod(chunk.shape))
-        self.doing(f"compiling {what}")
+        self.doing("compiling" if self.alone else f"compiling {what}")
 
     def doing(self, words: str) -> None:
         """Report what else than rounds takes time now."""

@@ -43,9 +43,9 @@ from jaxfl.engine.program import (
 from jaxfl.engine.progress import Plan, Progress, Tracker, line, show, work
 from jaxfl.engine.results import RESULT
 from jaxfl.engine.runs import settings
-from jaxfl.engine.store import Store
+from jaxfl.engine.store import CHUNK, ROOM, Store
 
-__all__ = ["Computed", "How", "check_names", "computed", "keys_of", "report_failures"]
+__all__ = ["Computed", "How", "check_names", "computed", "finished", "keys_of", "report_failures"]
 
 COPIES = 2  # of the results in memory: of the chunks, and of the whole
 RUNS_ON_CPU = 256  # of a chunk: more are not faster there, and a chunk is saved when it is finished
@@ -140,7 +140,7 @@ def computed(
         for n in planned.current if report is not None or watch is not None else ():
             if n not in todo and (arrays := store.read(n)) is not None:
                 tracker.known(n, arrays)
-        saves = Saves(store, planned.sources)
+        saves, planning = Saves(store, planned.sources), time.perf_counter() - began
         failures: Mapping[int, str] = {}
         if machine is not None:
             _here(machine, planned, todo, saves, tracker)
@@ -150,17 +150,17 @@ def computed(
             driver = Driver(workers, *about_runs, saves, how.memory, how.chunk_seconds)
             _collect(driver, planned, todo, tracker)
             failures = driver.failures
-        tracker.doing("merging the chunks")
+        if not alone:
+            tracker.doing("merging the chunks")
         chunks = [(planned.chunk(n), store.read(n)) for n in planned.current]
+        found = planned.found(chunks)
         about = {
-            "ended": "finished" if all(a is not None for _, a in chunks) else "unfinished",
-            **_settings(grid, options),
+            **_about(found),
             "compilations": machine.compilations if machine is not None else 0,
-            "compile_seconds": machine.compile_seconds if machine is not None else 0.0,
-            "chunks": len(chunks),
+            "compile_seconds": planning * alone + (machine.compile_seconds if machine else 0.0),
             "seconds": time.perf_counter() - began,
         }
-    return Computed(store, planned.found(chunks), planned.current, about, failures)
+    return Computed(store, found, planned.current, about, failures)
 
 
 def _plan(planned: Planned, fit: _Fit, how: How, alone: bool) -> list[int]:
@@ -191,6 +191,31 @@ def _plan(planned: Planned, fit: _Fit, how: How, alone: bool) -> list[int]:
     for program in {planned.chunk(n).program: planned.program(n) for n in todo}.values():
         check_room(program.algorithm, program.problem, numbers(program, [0], alone=True))
     return todo
+
+
+def finished(make: Callable[[], Grid], key: Key, options: Options, how: How) -> Computed:
+    """The runs that are there in a folder; nothing is computed, written or held."""
+    store = Store(one_path("out", how.out))
+    store.look()
+    grid = joined_standing(make(), store.header)
+    planned = Planned(store, grid, keys_of(key, grid.seeds), options)
+    planned.check(store.folder, True)
+    planned.missing(lambda program: (RUNS, 1))
+    store.most = ROOM * sum(_bytes(planned, n) for n in planned.current) + CHUNK
+    there = [
+        (planned.chunk(n), store.read(n) if n < len(store.chunks) else None)
+        for n in planned.current
+    ]
+    found = planned.found(there)
+    about = {**_about(found), "compilations": 0, "compile_seconds": 0.0, "seconds": 0.0}
+    return Computed(store, found, planned.current, about, {})
+
+
+def _about(found: Found) -> dict[str, Any]:
+    whole = all(arrays is not None for _, arrays in found.chunks)
+    ended = "finished" if whole else "unfinished"
+    settings = _settings(found.grid, found.options)
+    return {"ended": ended, **settings, "chunks": len(found.chunks)}
 
 
 # --- computing -----------------------------------------------------------------------------------

@@ -35,7 +35,7 @@ from jaxfl.engine.session import Computed, How, check_names, computed, report_fa
 from jaxfl.engine.stopping import Stop
 from jaxfl.rounds.blocks import start
 
-__all__ = ["Metric", "Progress", "Run", "Stop", "base_key", "options_of", "simulate"]
+__all__ = ["Metric", "Progress", "Run", "Stop", "base_key", "options_of", "simulate", "simulated"]
 
 
 @dataclasses.dataclass(repr=False)
@@ -234,13 +234,18 @@ def simulate(
     def make() -> Grid:
         return lay_out(algorithm, problem, {}, fixed, [whole("seed", seed, 0)], noise, metrics_on)
 
+    return simulated(make, base, options, how)
+
+
+def simulated(make: Callable[[], Grid], base: Key, options: Options, how: How) -> Run:
+    """The run of a grid that has one, computed, and written where it has a folder."""
     done = computed(make, base, options, how, alone=True)
     report_failures(done)
     run = _run(done, base)
     if done.result is not None:
         run.save(done.result)
     for one in run.advice():
-        warnings.warn(one, stacklevel=2)
+        warnings.warn(one, stacklevel=3)
     return run
 
 
@@ -261,7 +266,8 @@ def _run(done: Computed, base: Key) -> Run:
     log = batch.log.at(0, 0)
     run = Run(**{**vars(record), "state": batch.state, "log": log}, computed=done, base=base)
     run.settings["key"] = np.asarray(jax.random.key_data(run.key)).tolist()
-    run.compile_seconds, run.seconds = done.about["compile_seconds"], done.about["seconds"]
+    run.compile_seconds = done.about["compile_seconds"]
+    run.seconds = run.compile_seconds + batch.seconds
     if "gradient_bound" in run.values:
         x = study.algorithm.output(batch.state)
         run.points = (0, start(run.key, run.problem)), (int(batch.state.t), x)
