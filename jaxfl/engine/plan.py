@@ -386,6 +386,8 @@ def _capacity(study: Study, cells: Sequence[Cell]) -> dict[str, int]:
     names = set.intersection(*(set(cell.values) for cell in cells))
     values = {
         name: np.asarray([cell.values[name] for cell in cells])
+        if len(cells) > 1
+        else cells[0].values[name]
         for name in names
         if not any(isinstance(cell.values[name], Schedule) for cell in cells)
     }

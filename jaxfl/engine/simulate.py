@@ -12,7 +12,7 @@ import jax
 import numpy as np
 
 from jaxfl.algorithms.registry import one_algorithm
-from jaxfl.algorithms.resolution import NOISES
+from jaxfl.algorithms.resolution import NOISES, build
 from jaxfl.core.checks import one_key, one_problem
 from jaxfl.core.errors import require
 from jaxfl.core.hosts import on_host
@@ -33,6 +33,7 @@ from jaxfl.engine.progress import Plan, Progress
 from jaxfl.engine.runs import Record, noisy
 from jaxfl.engine.session import Computed, How, check_names, computed, report_failures
 from jaxfl.engine.stopping import Stop
+from jaxfl.problems.identity import dtype
 from jaxfl.rounds.blocks import start
 
 __all__ = ["Metric", "Progress", "Run", "Stop", "base_key", "options_of", "simulate", "simulated"]
@@ -100,14 +101,9 @@ class Run(Record):
         found = self.computed.found
         study = found.grid.studies[0]
         cell = study.cells[0]._replace(rounds=rounds)
-        planned = int(cell.values["rounds"])
-        for name, value in cell.values.items():
-            require(
-                rounds <= planned or not getattr(value, "ends", False),
-                f"{name} is made for {planned} rounds and ends with them",
-                f"ask for at most {planned} rounds, or start a run of {rounds}",
-                **{name: value},
-            )
+        # raises for more samples than a client has, and for a schedule that ends with the planned rounds
+        facts, kind = self.facts._replace(rounds=rounds), dtype(self.problem)
+        build(self.algorithm, self.values, facts, kind, rounds)
         grid = found.grid._replace(studies=(study._replace(cells=(cell,)),))
         stop = more.pop("stop", None)
         stopping.check(stop, found.options.metrics_on)
@@ -242,8 +238,6 @@ def simulated(make: Callable[[], Grid], base: Key, options: Options, how: How) -
     done = computed(make, base, options, how, alone=True)
     report_failures(done)
     run = _run(done, base)
-    if done.result is not None:
-        run.save(done.result)
     for one in run.advice():
         warnings.warn(one, stacklevel=3)
     return run
@@ -271,4 +265,6 @@ def _run(done: Computed, base: Key) -> Run:
     if "gradient_bound" in run.values:
         x = study.algorithm.output(batch.state)
         run.points = (0, start(run.key, run.problem)), (int(batch.state.t), x)
+    if done.result is not None:
+        run.save(done.result)
     return run

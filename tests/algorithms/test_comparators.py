@@ -526,9 +526,9 @@ def test_noise_that_is_not_sent_is_remembered() -> None:
     body = jaxfl.algorithm("ldp_gd").body._replace(compressor=sparse, channel=feedback)
     resolve = jaxfl.algorithms.plain(clip=1e-9, sigma=1.0, k=2, lr=1.0)
     algorithm = compose("noisy_ef", "noisy error feedback", "this test", body, resolve)
-    problem, key = a_problem(0.0), jax.random.key(1)
-    run = jaxfl.simulate(algorithm, problem, key, 6, eval_every=0)
-    keys = streams(key)
+    problem = a_problem(0.0)
+    run = jaxfl.simulate(algorithm, problem, jax.random.key(1), 6, eval_every=0)
+    keys = streams(run.key)
     noise = [
         np.mean([np.asarray(jax.random.normal(k, (8,))) for k in row], axis=0)
         for t in range(6)
