@@ -50,33 +50,21 @@ hypothesis.settings.load_profile("jaxfl")
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 
 
-# Each case of these is another algorithm.
-WHOLE = ("test_it_descends_and_counts",)
+# The mark of a case that is not its test's first.
+ANOTHER = pytest.mark.full(reason="another case of its test")
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption(
-        "--first",
-        action="store_true",
-        help="of each parametrized test the first case alone, and none marked `once`",
-    )
-
-
-@pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """With `--first`: what markers leave, less all but one case of each test."""
-    if not config.option.first:
-        return
-    chosen: list[pytest.Item] = []
-    left: list[pytest.Item] = []
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Of each parametrized test the first case is plain, and those marked `plain`; others are `full`."""
     seen: set[str] = set()
     for item in items:
         test = item.nodeid.split("[")[0]
-        again = test in seen and test.split("::")[-1] not in WHOLE
-        (left if again or item.get_closest_marker("once") else chosen).append(item)
+        if item.get_closest_marker("full"):
+            continue
+        if test in seen and not item.get_closest_marker("plain"):
+            item.add_marker(ANOTHER)
         seen.add(test)
-    items[:] = chosen
-    config.hook.pytest_deselected(items=left)
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
@@ -116,9 +104,10 @@ def _compiled_with(more: Mapping[str, Any]) -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def _cheap(request: pytest.FixtureRequest) -> Iterator[None]:
     """Most of the time of fast tests is compilation: they do without its optimizations."""
-    plain = not any(request.node.get_closest_marker(name) for name in ("slow", "gpu", "optimized"))
-    jax.config.update("jax_disable_most_optimizations", plain)
-    with _compiled_with(shorter.known() if plain and jax.default_backend() == "cpu" else {}):
+    marks = [request.node.get_closest_marker(name) for name in ("full", "gpu", "optimized")]
+    cheap = all(mark in (None, ANOTHER.mark) for mark in marks)
+    jax.config.update("jax_disable_most_optimizations", cheap)
+    with _compiled_with(shorter.known() if cheap and jax.default_backend() == "cpu" else {}):
         yield
     jax.config.update("jax_disable_most_optimizations", False)
 
