@@ -41,7 +41,7 @@ from jaxfl.rounds import gossip
 
 def each(slow: Callable[[Row], bool]) -> pytest.MarkDecorator:
     """All rows; slow where a row says that others show its parts."""
-    marks = [(row, pytest.mark.slow if slow(row) else ()) for row in ROWS]
+    marks = [(row, pytest.mark.full if slow(row) else ()) for row in ROWS]
     return pytest.mark.parametrize("row", [pytest.param(r, id=r.name, marks=m) for r, m in marks])
 
 

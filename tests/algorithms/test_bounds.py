@@ -218,7 +218,7 @@ def case_of(name: str, numbers: dict[str, float]) -> Case:
 
 
 @pytest.mark.parametrize(
-    ("name", "omega"), [*QUICK, *(pytest.param(*row, marks=pytest.mark.slow) for row in EACH)]
+    ("name", "omega"), [*QUICK, *(pytest.param(*row, marks=pytest.mark.full) for row in EACH)]
 )
 def test_measured_gradients_stay_below(name: str, omega: float) -> None:
     """After every round, at the longest step that the theorem allows; a longer one is refused, and the
@@ -277,7 +277,7 @@ def test_theorem_3_is_for_one_shift() -> None:
 
 
 SLOW = [  # 300 rounds of three seeds each, for the other theorem and its special cases
-    pytest.param(name, marks=pytest.mark.slow) for name in ("mu2_untrusted", "noisy_mu2", "mu2")
+    pytest.param(name, marks=pytest.mark.full) for name in ("mu2_untrusted", "noisy_mu2", "mu2")
 ]
 
 

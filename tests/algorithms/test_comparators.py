@@ -250,7 +250,7 @@ SLOW = ("dp_gd", "rrpsgd", "ef21")  # their parts are seen in others
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=pytest.mark.slow if n in SLOW else ()) for n in LOOPS]
+    "name", [pytest.param(n, marks=pytest.mark.full if n in SLOW else ()) for n in LOOPS]
 )
 def test_transcription(name: str, key: jax.Array) -> None:
     parts = {"noise": "per_client"} if name in ("ldp_spider", "isrl_svrg") else {}

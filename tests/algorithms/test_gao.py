@@ -223,7 +223,7 @@ SLOW = ("localized_nesterov", "one_pass_mbsgd")
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=pytest.mark.slow if n in SLOW else ()) for n in CASES]
+    "name", [pytest.param(n, marks=pytest.mark.full if n in SLOW else ()) for n in CASES]
 )
 def test_transcription(name: str, x64: None) -> None:
     """Paper noise for eps = 3, so that every sigma_i, V and stage enters."""
@@ -338,8 +338,8 @@ def test_projection_onto_two_sets(seed: int, x64: None) -> None:
     "scheme",
     [
         "with_replacement",  # a record may be drawn twice; the others are slow
-        pytest.param("poisson", marks=pytest.mark.slow),
-        pytest.param("without_replacement", marks=pytest.mark.slow),
+        pytest.param("poisson", marks=pytest.mark.full),
+        pytest.param("without_replacement", marks=pytest.mark.full),
     ],
 )
 def test_a_record_moves_one_phase_and_no_further_than_stated(scheme: str) -> None:

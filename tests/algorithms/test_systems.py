@@ -81,7 +81,7 @@ EVERY = [(s.algorithm, s.options) for s in SYSTEMS]
 EVERY += [(name, "") for name in jaxfl.ALGORITHMS if name not in {n for n, _ in EVERY}]
 
 
-@pytest.mark.slow  # minutes: every system once
+@pytest.mark.full  # minutes: every system once
 @pytest.mark.parametrize(("name", "options"), EVERY, ids=lambda x: x or "-")
 def test_every_system_runs_and_sweeps(name: str, options: str, tmp_path: Path) -> None:
     runs(name, options, tmp_path)

@@ -158,7 +158,7 @@ def test_poisson_bounds_are_strong() -> None:
     assert not found.refutes_proof
 
 
-@pytest.mark.slow  # 36 attacks of 50,000 runs; those above are two of them
+@pytest.mark.full  # 36 attacks of 50,000 runs; those above are two of them
 @pytest.mark.parametrize("turning", [False, True])
 @pytest.mark.parametrize("eps", [1, 5])
 @pytest.mark.parametrize("name", PRIVATE)
@@ -291,7 +291,7 @@ def rows(*fast: Any) -> list[Any]:
     table = [(name, scheme) for name in SAMPLED for scheme in SAMPLERS]
     table += [(name, "full") for name in PRIVATE if name not in SAMPLED]
     return [
-        pytest.param(*row, marks=() if row in fast else pytest.mark.slow, id="-".join(row))
+        pytest.param(*row, marks=() if row in fast else pytest.mark.full, id="-".join(row))
         for row in table
     ]
 

@@ -403,7 +403,7 @@ def test_devices_of_adult(data_dir: Path) -> None:
     assert adult("network", str(data_dir)).model.dim == 108 * 32 + 32 + 32 * 16 + 16 + 16 * 2 + 2
 
 
-@pytest.mark.slow  # minutes for each entry; the glimpses below are their code
+@pytest.mark.full  # minutes for each entry; the glimpses below are their code
 @pytest.mark.parametrize("name", list(papers.entries()))
 def test_fast_variants(name: str, data_dir: Path, tmp_path: Path) -> None:
     """`benchmarks/papers.py run all --fast`, entry by entry: what the paper states is seen in it too."""
@@ -456,7 +456,7 @@ LONG = ("soteriafl-figure-1", "soteriafl-figure-4", "soteriafl-when", "hu-figure
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.slow if name in LONG else ()) for name in SMOKE]
+    "name", [pytest.param(name, marks=pytest.mark.full if name in LONG else ()) for name in SMOKE]
 )
 def test_every_study_in_a_glimpse(name: str, data_dir: Path, tmp_path: Path) -> None:
     """From the data to the page, whatever comes out; the other entries are other numbers of these."""

@@ -254,7 +254,7 @@ MEASURE = """
     [
         ("ldp_sgd", {"sigma": 0.1}, 16),
         *(
-            pytest.param(name, given, 256, marks=pytest.mark.slow)  # half a minute each
+            pytest.param(name, given, 256, marks=pytest.mark.full)  # half a minute each
             for name, given in (
                 ("soteriafl_sgd", {"sigma": 0.1, "k": 1000}),
                 ("soteriafl_saga", {"sigma": 0.1, "k": 1000}),

@@ -133,7 +133,7 @@ SHARDED = """
 """
 
 
-@pytest.mark.slow  # a process with eight devices; `test_eight_devices` is another
+@pytest.mark.full  # a process with eight devices; `test_eight_devices` is another
 def test_clients_split_over_devices() -> None:
     assert "all of it" in end(start(SHARDED, XLA_FLAGS=eight()))
 

@@ -41,7 +41,7 @@ def made(case: str, **more: Any) -> tuple[Any, jaxfl.Algorithm, jaxfl.Problem, d
 
 
 # The parts of these are in other cases too.
-SLOW = [pytest.param(case, marks=pytest.mark.slow) for case in ("saga", "coded", "residual")]
+SLOW = [pytest.param(case, marks=pytest.mark.full) for case in ("saga", "coded", "residual")]
 FAST = [case for case in RUNS if case not in ("saga", "coded", "residual")]
 
 
