@@ -53,6 +53,7 @@ def test_every_algorithm_has_a_row_and_is_the_same_each_time() -> None:
         assert hash(jaxfl.algorithm(row.name)) == hash(jaxfl.algorithm(row.name))
 
 
+@pytest.mark.plain
 @each(lambda row: row.convex > row.quick)
 def test_it_descends_and_counts(row: Row, key: jax.Array) -> None:
     problem, rounds = row.problem, 60
@@ -325,6 +326,7 @@ def without_delta(given: Any, facts: Any) -> jaxfl.types.Plan:
     return deaf(given, facts)._replace(asked=jaxfl.types.Eps(given["eps"]))
 
 
+@pytest.mark.plain
 @pytest.mark.parametrize(
     ("algorithm", "given", "words"),
     [
@@ -447,11 +449,11 @@ def test_coordinates_of_every_message_are_counted(name: str, counted: int, sent:
 # --- parts by name -------------------------------------------------------------------------------
 
 PART_NAMES: dict[str, tuple[str, Any]] = {
+    "sampler": ("without_replacement", sampling.without_replacement()),
     "compressor": (
         "qsgd+random_k",
         compressors.compose(compressors.qsgd(), compressors.random_k()),
     ),
-    "sampler": ("without_replacement", sampling.without_replacement()),
     "participation": ("uniform", sampling.uniform()),
     "aggregation": ("secure_sum", aggregations.secure_sum()),
 }

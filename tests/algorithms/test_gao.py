@@ -222,6 +222,7 @@ CASES: dict[str, tuple[Callable, dict[str, Any]]] = {
 SLOW = ("localized_nesterov", "one_pass_mbsgd")
 
 
+@pytest.mark.plain
 @pytest.mark.parametrize(
     "name", [pytest.param(n, marks=pytest.mark.full if n in SLOW else ()) for n in CASES]
 )

@@ -70,6 +70,7 @@ def loop(run: jaxfl.Run, D: Draws) -> np.ndarray:
     return x
 
 
+@pytest.mark.plain
 @pytest.mark.parametrize(
     ("part", "name"),
     [*(("uniform", name) for name in NAMES), ("everyone", "scaffold")],

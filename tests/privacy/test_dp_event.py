@@ -69,6 +69,7 @@ def theirs(event: Any, delta: float) -> float:
     return float(one.compose(dp_event(event, delta)).get_epsilon(delta))
 
 
+@pytest.mark.plain
 @pytest.mark.parametrize("name", EXACT)
 def test_their_accountant_gives_our_eps(name: str) -> None:
     event = EXACT[name]
