@@ -52,8 +52,7 @@ class Case(NamedTuple):
     * "open": nothing that jaxfl sees tells it from a case that is proven.
     """
 
-    role: str
-    name: str  # what breaks the proof, or why it holds
+    name: str  # the role, and what breaks the proof, or why it holds
     make: Callable[[], Any]  # an algorithm, or Composed
     expected: str
     word: str  # a regular expression that the sentence of the report matches

@@ -1,5 +1,6 @@
 """The table of compositions: what breaks a proof, what only looks as if it did, and what does not."""
 
+import collections
 import copy
 import dataclasses
 import functools
@@ -69,38 +70,10 @@ from jaxfl.privacy.events import Event, Mean, Sampling
 from jaxfl.problems.public import Constraint, Regularizer
 from jaxfl.rounds import Federated, Gossip, gossip
 
-CASES: list[Case] = []
-
-
-def case(
-    role: str,
-    name: str,
-    made: Any = None,
-    expected: str = "no claim",
-    word: str = "",
-    numbers: Any = (),
-    model: Any = None,
-    **parts: Any,
-) -> None:
-    """Add a row: ``made`` makes it, or is the algorithm by name whose parts are exchanged for ``parts``.
-
-    Without ``made``, it is noised descent with these parts.  The sentence of the report has to name
-    the role, or to match ``word``.
-    """
-
-    def make() -> Any:
-        if callable(made):
-            return made()
-        problem = problem_of(model) if model else None
-        algorithm = jaxfl.algorithm(made, **parts) if made else own(**parts)
-        return Composed(algorithm, dict(numbers), problem)
-
-    CASES.append(Case(role, name, make, expected, word or role))
-
-
-unproven, refused, stated, proven = (
-    functools.partial(case, expected=word) for word in ("unproven", "refused", "stated", "proven")
-)
+# What a report is expected to say, and the role that it names: by name, a function that makes the
+# composition, a part in that role, or (the algorithm, what is exchanged, numbers). What is exchanged
+# is a part, a model, or several parts by their roles; without an algorithm, in noised descent.
+ROWS: dict[tuple[str, str], dict[str, Any]] = collections.defaultdict(dict)
 
 # jaxfl's parts, of which fields are replaced
 noise, central = mechanisms.gaussian()._replace, mechanisms.central()._replace
@@ -137,49 +110,31 @@ class Noise:
 
 
 GAUSSIAN = mechanisms.gaussian().std
-case("mechanism", "a hundredth of the noise", mechanism=noise(std=quiet))
-case("mechanism", "no noise at all", mechanism=noise(std=lambda hp: 0 * hp["sigma"]))
-case("mechanism", "a mechanism from scratch, which is right", mechanism=MINE)
-case(
-    "mechanism",
-    "nothing of noise at the client is said of a server's",
-    mechanism=central(central=False, params=mechanisms.gaussian().params, std=quiet),
-)
-case(
-    "mechanism",
-    "an algorithm is registered with all parts in place, one of which is its author's",
-    lambda: Composed(
+ROWS["no claim", "mechanism"] |= {
+    "a hundredth of the noise": noise(std=quiet),
+    "no noise at all": noise(std=lambda hp: 0 * hp["sigma"]),
+    "a mechanism from scratch": MINE,
+    "a server's noise at the client": central(
+        central=False, params=mechanisms.gaussian().params, std=quiet
+    ),
+    "a registered algorithm with a quiet part": lambda: Composed(
         registered("algorithm", "quiet_descent", lambda: own(mechanism=MINE._replace(std=quiet)))
     ),
-)
-case("mechanism", "its name is that of jaxfl's", mechanism=noise(std=looks_like(GAUSSIAN)))
-case(
-    "mechanism",
-    "functools.wraps copies the name and leaves the original in __wrapped__",
-    mechanism=noise(std=functools.wraps(GAUSSIAN)(lambda hp: quiet(hp))),
-)
-case("mechanism", "a method of an object", mechanism=noise(std=Noise().std))
-case(
-    "mechanism",
-    "the mechanism equals jaxfl's, since its function says so",
-    mechanism=noise(std=Alike(GAUSSIAN, quiet)),
-)
-case(
-    "mechanism",
-    "a subclass of a mechanism",
-    lambda: own(mechanism=reads_otherwise(Mechanism, "std", quiet)(*mechanisms.gaussian())),
-)
-case(
-    "mechanism",
-    "a share of sigma that only the event of its paper reads",
-    lambda: composition(
+    "its name is that of jaxfl's": noise(std=looks_like(GAUSSIAN)),
+    "functools.wraps": noise(std=functools.wraps(GAUSSIAN)(lambda hp: quiet(hp))),
+    "a method of an object": noise(std=Noise().std),
+    "a function that equals jaxfl's": noise(std=Alike(GAUSSIAN, quiet)),
+    "a subclass of a mechanism": lambda: own(
+        mechanism=reads_otherwise(Mechanism, "std", quiet)(*mechanisms.gaussian())
+    ),
+    "noise that another event reads": lambda: composition(
         body(mechanism=localization.noised()), plan(noise_t=0.01), reads=("noise_t",)
     ),
-)
-case("mechanism", "a quiet network", lambda: network(mechanism=noise(std=quiet)))
-refused("mechanism", "a channel in the place of a mechanism", mechanism=channels.direct())
-unproven("mechanism", "noise at the client declared as a server's", mechanism=noise(central=True))
-unproven("noise", "an unknown word for how noise is drawn", lambda: own(body(noise="none")))
+    "a quiet network": lambda: network(mechanism=noise(std=quiet)),
+}
+ROWS["refused", "mechanism"] |= {"a channel in the place of a mechanism": channels.direct()}
+ROWS["unproven", "mechanism"] |= {"client's noise declared as a server's": noise(central=True)}
+ROWS["unproven", "noise"] |= {"an unknown word": lambda: own(body(noise="none"))}
 
 
 # --- channels ------------------------------------------------------------------------------------
@@ -200,43 +155,32 @@ OWN_CHANNEL = Channel(
     after=lambda link, message, hp: link,
     receive=lambda link, mean, rate, hp, moved: (mean, link),
 )
-case("channel", "messages 100 times as long", channel=direct(before=longer))
-case("channel", "longer, and not linear", channel=direct(before=longer, linear=False))
-case("channel", "a longer difference from a shift", channel=shifted(before=longer))
-case("channel", "normalized messages", channel=direct(before=unit, linear=False))
-case("channel", "a channel from scratch", channel=OWN_CHANNEL)
-case(
-    "channel",
-    "the range of a secure sum rests on how long messages may become",
-    channel=shifted(growth=lambda omega: (1e-3, 1e-3)),
-    aggregation=aggregations.secure_sum(),
-)
-case("channel", "own linearity", channel=direct(linear=False))
-case(
-    "channel",
-    "what a sum hides rests on whether it matters who sends",
-    channel=shifted(remembers=False),
-    aggregation=aggregations.secure_sum(),
-    participation=sampling.uniform(),
-)
-case(
-    "channel",
-    "what a trusted server does before it adds its noise is covered by nothing",
-    lambda: exchanged(
-        jaxfl.algorithm("dp_sgd"),
-        channel=direct(receive=lambda link, mean, *_: (100 * mean, link)),
+ROWS["no claim", "channel"] |= {
+    "messages 100 times as long": direct(before=longer),
+    "longer, and not linear": direct(before=longer, linear=False),
+    "a longer difference from a shift": shifted(before=longer),
+    "normalized messages": direct(before=unit, linear=False),
+    "a channel from scratch": OWN_CHANNEL,
+    "how long messages become under a sum": {
+        "channel": shifted(growth=lambda omega: (1e-3, 1e-3)),
+        "aggregation": aggregations.secure_sum(),
+    },
+    "own linearity": direct(linear=False),
+    "a memory denied under a sum": {
+        "channel": shifted(remembers=False),
+        "aggregation": aggregations.secure_sum(),
+        "participation": sampling.uniform(),
+    },
+    "what a trusted server receives": lambda: exchanged(
+        jaxfl.algorithm("dp_sgd"), channel=direct(receive=lambda link, mean, *_: (100 * mean, link))
     ),
-)
-case(
-    "channel",
-    "a subclass of a channel",
-    lambda: own(channel=reads_otherwise(Channel, "before", longer)(*channels.direct())),
-)
-unproven(
-    "channel",
-    "`before` adds what another channel keeps",
-    channel=shifted(before=channels.error_feedback().before),
-)
+    "a subclass of a channel": lambda: own(
+        channel=reads_otherwise(Channel, "before", longer)(*channels.direct())
+    ),
+}
+ROWS["unproven", "channel"] |= {
+    "`before` adds what another channel keeps": shifted(before=channels.error_feedback().before)
+}
 
 
 # --- compressors ---------------------------------------------------------------------------------
@@ -281,63 +225,34 @@ def coded(**fields: Any) -> Compressor:
     return two_levels(name="mine", **fields)
 
 
-case("compressor", "a coordinate twice", "cdp_sgd", compressor=TWICE)
-case("compressor", "a sparsifier from scratch", "soteriafl_sgd", compressor=OWN_SPARSIFIER)
-case(
-    "compressor",
-    "a sparsifier known by its name, as after --import",
-    lambda: jaxfl.algorithm("soteriafl_sgd", compressor=registered("compressor", "twice", TWICE)),
-)
-case(
-    "compressor",
-    "jaxfl's code after a sparsifier with repeats averages the noise away",
-    lambda: jaxfl.algorithm(
-        "cdp_sgd",
-        compressor=compressors.compose(compressors.qsgd(), TWICE._replace(name="mine")),
+ROWS["no claim", "compressor"] |= {
+    "a coordinate twice": ("cdp_sgd", TWICE),
+    "a sparsifier from scratch": ("soteriafl_sgd", OWN_SPARSIFIER),
+    "a sparsifier by its name": lambda: jaxfl.algorithm(
+        "soteriafl_sgd", compressor=registered("compressor", "twice", TWICE)
     ),
-)
-case(
-    "compressor",
-    "a function that jaxfl made for another part selects",
-    "cdp_sgd",
-    compressor=random_k(select=lambda *given: compressors.stratified_k().select(*given)),
-)
-case("compressor", "slots past the end hold copies", "cdp_sgd", compressor=MORE_SLOTS)
-case(
-    "compressor",
-    "a capacity that replaces the sampler's, which the event reads",
-    "cdp_sgd",
-    compressor=coded(capacity=lambda values, facts: {"batch": 1}),
-)
-case(
-    "compressor",
-    "`resolve` sets the turns that the event reads",
-    "cdp_sgd",
-    compressor=coded(resolve=lambda given, d: {"turns": 1}),
-)
-case(
-    "compressor",
-    "a code under a server's noise may lengthen a message",
-    lambda: exchanged(jaxfl.algorithm("dp_sgd"), compressor=two_levels()),
-)
-case(
-    "compressor",
-    "of a noised vector a copy is a copy, but a selection of one's own has no proof on a network",
-    "sdm_dsgd",
-    numbers={"k": 2},
-    compressor=random_k(select=the_first_k, unbiased=True),
-)
-case(
-    "compressor",
-    "a subclass of a sparsifier",
-    lambda: own(
+    "jaxfl's code after repeats": lambda: jaxfl.algorithm(
+        "cdp_sgd", compressor=compressors.compose(compressors.qsgd(), TWICE._replace(name="mine"))
+    ),
+    "the selection of another part": (
+        "cdp_sgd",
+        random_k(select=lambda *given: compressors.stratified_k().select(*given)),
+    ),
+    "slots past the end": ("cdp_sgd", MORE_SLOTS),
+    "capacity of a batch": ("cdp_sgd", coded(capacity=lambda values, facts: {"batch": 1})),
+    "turns by `resolve`": ("cdp_sgd", coded(resolve=lambda given, d: {"turns": 1})),
+    "a code under a server's noise": lambda: exchanged(
+        jaxfl.algorithm("dp_sgd"), compressor=two_levels()
+    ),
+    "repeats on a network": ("sdm_dsgd", random_k(select=the_first_k, unbiased=True), {"k": 2}),
+    "a subclass of a sparsifier": lambda: own(
         compressor=reads_otherwise(Compressor, "select", repeated(compressors.random_k()))(
             *compressors.random_k()
         )
     ),
-)
-unproven("compressor", "the argument of a cached constructor equals jaxfl's", equal_compressor)
-case("code", "a code that closes over the records", holds_data, expected="open")
+}
+ROWS["unproven", "compressor"] |= {"an equal argument": equal_compressor}
+ROWS["open", "code"] |= {"closes over the records": holds_data}
 
 
 # --- estimators ----------------------------------------------------------------------------------
@@ -395,94 +310,47 @@ FORGETFUL = saga(
 )
 LOUD = with_terms(ONE._replace(scale=100.0))
 LOOSE = estimators.minibatch(sampling.poisson(), clip_examples=False)
-case(
-    "estimator",
-    "sigma is lowered after it was accounted for",
-    estimator=begins(lambda hp, problem: changed(hp, sigma=quiet(hp))),
-)
-case(
-    "estimator",
-    "the clip is raised after it was accounted for",
-    estimator=begins(lambda hp, problem: changed(hp, clip=100 * hp["clip"])),
-)
-case("estimator", "the clip is a quantile of the data's own norms", estimator=begins(quantile))
-case("estimator", "a scaled term", estimator=batch(terms=LOUD))
-case(
-    "estimator",
-    "nothing is clipped",
-    estimator=batch(terms=with_terms(ONE._replace(bound=jnp.float32(jnp.inf)))),
-)
-case(
-    "estimator",
-    "momentum as one would write it adds a second gradient of each row",
-    estimator=batch(terms=with_terms(ONE, ONE._replace(scale=0.9))),
-)
-case("estimator", "the base of every estimate holds raw data", estimator=batch(init=raw_base))
-case(
-    "estimator",
-    "raw data count as public",
-    estimator=batch(
+ROWS["no claim", "estimator"] |= {
+    "a lower sigma": begins(lambda hp, problem: changed(hp, sigma=quiet(hp))),
+    "a larger clip": begins(lambda hp, problem: changed(hp, clip=100 * hp["clip"])),
+    "a quantile of norms as the clip": begins(quantile),
+    "a scaled term": batch(terms=LOUD),
+    "nothing is clipped": batch(terms=with_terms(ONE._replace(bound=jnp.float32(jnp.inf)))),
+    "a second term": batch(terms=with_terms(ONE, ONE._replace(scale=0.9))),
+    "raw data in the memory": batch(init=raw_base),
+    "raw data in what is public": batch(
         init=lambda problem, x, hp, pooled, storage: Memory(shared=raw_mean(problem).mean(0)),
         public=lambda shared, slope, x, hp: slope(x) + shared,
     ),
-)
-case(
-    "estimator",
-    "`refresh` reads the data once more",
-    estimator=svrg(refresh=refreshed, params=svrg().params[:1]),
-)
-case("estimator", "norms too small", word="estimator|kernel", estimator=kernel_of(inner=short))
-case("estimator", "sums too large", word="estimator|kernel", estimator=kernel_of(contract=large))
-case(
-    "estimator",
-    "the event is told a hundredth of the clip",
-    estimator=batch(sensitivity=lambda values: Mean(values["clip"] / 100)),
-)
-case(
-    "estimator",
-    "each row enters a snapshot three times and is counted once",
-    numbers={"refresh": 0.5},
-    estimator=svrg(sensitivity=batch().sensitivity),
-)
-case(
-    "estimator",
-    "an estimator from scratch in SoteriaFL's framework",
-    "soteriafl_sgd",
-    numbers={"k": 2},
-    estimator=OWN_ESTIMATOR,
-)
-case(
-    "estimator",
-    "points move by a function that may read what it likes",
-    estimator=batch(jitter=lambda key, rows, x, hp: jnp.zeros((rows, x.size))),
-)
-case("estimator", "rows of a table are read otherwise", estimator=FORGETFUL)
-case("estimator", "fewer gradients of a row are declared", estimator=batch(points=0))
-case(
-    "sampler|estimator",
-    "SAGA follows rows as the sampler it was made with draws them, and gets another",
-    estimator=saga(sampler=sampling.with_replacement()),
-)
-case("estimator", "scaled terms of a network", lambda: network(estimator=batch(terms=LOUD)))
-case(
-    "estimator",
-    "a subclass of an estimator",
-    lambda: own(
+    "raw data by `refresh`": svrg(refresh=refreshed, params=svrg().params[:1]),
+    "a sensitivity too small": batch(sensitivity=lambda values: Mean(values["clip"] / 100)),
+    "svrg as a minibatch": ("", svrg(sensitivity=batch().sensitivity), {"refresh": 0.5}),
+    "an estimator from scratch": ("soteriafl_sgd", OWN_ESTIMATOR, {"k": 2}),
+    "displaced points": batch(jitter=lambda key, rows, x, hp: jnp.zeros((rows, x.size))),
+    "another table": FORGETFUL,
+    "fewer points declared": batch(points=0),
+    "scaled terms of a network": lambda: network(estimator=batch(terms=LOUD)),
+    "a subclass of an estimator": lambda: own(
         estimator=reads_otherwise(Estimator, "terms", LOUD)(
             *estimators.minibatch(sampling.poisson())
         )
     ),
-)
-unproven(
-    "estimator",
-    "clipping is left to the round, which is not told",
-    estimator=LOOSE._replace(sensitivity=batch().sensitivity),
-)
-proven(
-    "clip",
-    "rounds clip every gradient to the bound that the event reads, wherever it comes from",
-    lambda: composition(body(estimator=LOOSE, clip="batch"), plan(gradient_bound=0.01)),
-)
+}
+ROWS["no claim", "estimator|kernel"] |= {
+    "norms too small": kernel_of(inner=short),
+    "sums too large": kernel_of(contract=large),
+}
+ROWS["no claim", "sampler|estimator"] |= {
+    "saga with another sampler": {"estimator": saga(sampler=sampling.with_replacement())}
+}
+ROWS["unproven", "estimator"] |= {
+    "clipping left to the round": LOOSE._replace(sensitivity=batch().sensitivity)
+}
+ROWS["proven", "clip"] |= {
+    "a bound that nobody declares": lambda: composition(
+        body(estimator=LOOSE, clip="batch"), plan(gradient_bound=0.01)
+    )
+}
 
 
 # --- samplers ------------------------------------------------------------------------------------
@@ -553,77 +421,55 @@ class OtherSampler(NamedTuple):
 
 
 COINS = Sampler("coins", coins, distinct=True, params=(BATCH,), scheme="poisson")
-case("sampler", "weights 100 times 1/b", "ldp_sgd", sampler=poisson(draw=HEAVY))
-case(
-    "sampler",
-    "row 0 in every round",
-    "ldp_sgd",
-    sampler=poisson(draw=first_row, strips=False),
-)
-case("sampler", "a right sampler from scratch", "cdp_sgd", word="sampler|coins", sampler=COINS)
-case(
-    "sampler",
-    "a sampler by its name, from scratch",
-    lambda: jaxfl.algorithm("ldp_sgd", sampler=registered("sampler", "all_rows", COINS)),
-)
-refused("sampler", "draws of no known law", "cdp_sgd", sampler=COINS._replace(scheme=None))
-case("sampler", "another scheme", "ldp_sgd", sampler=poisson(scheme="shuffled", strips=False))
-case(
-    "sampler",
-    "rows with replacement are declared as distinct",
-    "ldp_sgd",
-    sampler=sampling.without_replacement()._replace(draw=sampling.with_replacement().draw),
-)
-case(
-    "sampler",
-    "the largest batch enters delta",
-    "ldp_sgd",
-    sampler=poisson(capacity=lambda values, facts: {"batch": 19}, strips=False),
-)
-case(
-    "sampler",
-    "jaxfl's constructor is given a sampler of the author's own",
-    lambda: own(estimator=estimators.minibatch(poisson(name="mine", draw=HEAVY))),
-)
-case("sampler", "a smoothed estimator is made of one with such a sampler", smoothed)
-case(
-    "sampler",
-    "a partial of jaxfl's draw, whose draws are all one",
-    "ldp_sgd",
-    sampler=poisson(draw=functools.partial(same_round, sampling.poisson().draw)),
-)
-case("sampler", "heavy rows of a network", "dp_dsgd", sampler=poisson(draw=HEAVY))
-case(
-    "sampler",
-    "a subclass of a sampler",
-    lambda: own(
+ROWS["no claim", "sampler"] |= {
+    "heavy rows": ("ldp_sgd", poisson(draw=HEAVY)),
+    "row 0 in every round": ("ldp_sgd", poisson(draw=first_row, strips=False)),
+    "by its name": lambda: jaxfl.algorithm(
+        "ldp_sgd", sampler=registered("sampler", "all_rows", COINS)
+    ),
+    "another scheme": ("ldp_sgd", poisson(scheme="shuffled", strips=False)),
+    "a draw of another sampler": (
+        "ldp_sgd",
+        sampling.without_replacement()._replace(draw=sampling.with_replacement().draw),
+    ),
+    "larger slots": (
+        "ldp_sgd",
+        poisson(capacity=lambda values, facts: {"batch": 19}, strips=False),
+    ),
+    "wrapped by jaxfl's constructor": lambda: own(
+        estimator=estimators.minibatch(poisson(name="mine", draw=HEAVY))
+    ),
+    "wrapped twice": smoothed,
+    "a partial of jaxfl's draw": (
+        "ldp_sgd",
+        poisson(draw=functools.partial(same_round, sampling.poisson().draw)),
+    ),
+    "heavy rows of a network": ("dp_dsgd", poisson(draw=HEAVY)),
+    "a subclass of a sampler": lambda: own(
         estimator=batch(sampler=reads_otherwise(Sampler, "draw", HEAVY)(*poisson(name="subclass")))
     ),
-)
-case(
-    "sampler",
-    "a deep copy keeps jaxfl's functions, and its sampler is exchanged afterwards",
-    lambda: own(estimator=copy.deepcopy(batch())._replace(sampler=COINS)),
-    word="sampler|coins",
-)
-unproven(
-    "sampler",
-    "a cached constructor is given an equal one before jaxfl's",
-    lambda: own(estimator=estimators.minibatch(alike("first")[1])),
-)
-proven("sampler", "jaxfl's sampler after one that equals it", after_an_equal_one)
-unproven("sampler", "an equal one after jaxfl's", after_jaxfls)
-proven("algorithm", "an algorithm by name after an equal one", algorithm_after_an_equal_one)
-unproven("registry", "a part that takes jaxfl's name", in_disguise)
-unproven(
-    "sampler",
-    "a tuple of another type equals jaxfl's sampler",
-    lambda: own(
+}
+ROWS["no claim", "sampler|coins"] |= {
+    "from scratch, and right": ("cdp_sgd", COINS),
+    "exchanged in a deep copy": lambda: own(
+        estimator=copy.deepcopy(batch())._replace(sampler=COINS)
+    ),
+}
+ROWS["refused", "sampler"] |= {"no scheme": ("cdp_sgd", COINS._replace(scheme=None))}
+ROWS["unproven", "sampler"] |= {
+    "an equal one before jaxfl's": lambda: own(estimator=estimators.minibatch(alike("first")[1])),
+    "an equal one after jaxfl's": after_jaxfls,
+    "a tuple of another type": lambda: own(
         estimator=estimators.minibatch(sampling.full())._replace(
             sampler=OtherSampler(*poisson(strips=False))
         )
     ),
-)
+}
+ROWS["proven", "sampler"] |= {"jaxfl's after an equal one": after_an_equal_one}
+ROWS["proven", "algorithm"] |= {
+    "an algorithm by name after an equal one": algorithm_after_an_equal_one
+}
+ROWS["unproven", "registry"] |= {"a part that takes jaxfl's name": in_disguise}
 
 
 # --- participations and aggregations -------------------------------------------------------------
@@ -645,72 +491,53 @@ SHOWN_SUM = Aggregation(
 )
 SECURE = aggregations.secure_sum()
 LOUD_SUM = SECURE._replace(recover=lambda words, like, hp: 100 * SECURE.recover(words, like, hp))
-case("participation", "heavy clients", "dp_sgd", numbers=TWO, participation=HEAVY_CLIENTS)
-case(
-    "participation",
-    "all are called, and chance is counted on to hide who was",
-    "dp_fedavg",
-    numbers=TWO,
-    participation=sampling.poisson_clients()._replace(draw=calls_all),
-)
-case(
-    "participation",
-    "a hidden sum of 3 messages counts as one of 1000",
-    participation=sampling.everyone()._replace(least=lambda n, values: 1000),
-    aggregation=SECURE,
-)
-case(
-    "participation",
-    "a client takes part in all rounds, and is said to do so once",
-    participation=sampling.everyone()._replace(most=lambda T, n, values: 1),
-)
-case(
-    "participation",
-    "by its name, with a scheme that is not its own",
-    lambda: Composed(
-        jaxfl.algorithm("ldp_sgd", participation=registered("participation", "called", CALLED)),
+ROWS["no claim", "participation"] |= {
+    "heavy clients": ("dp_sgd", HEAVY_CLIENTS, TWO),
+    "everyone in place of some": (
+        "dp_fedavg",
+        sampling.poisson_clients()._replace(draw=calls_all),
         TWO,
     ),
-)
-case(
-    "participation",
-    "jaxfl's `unreliable` is given a participation of the author's own",
-    "dp_sgd",
-    numbers={"cohort": 2, "dropout": 0.1, "threshold": 1},
-    participation=sampling.unreliable(HEAVY_CLIENTS._replace(name="mine")),
-)
-unproven(
-    "participation",
-    "jaxfl's draw of all clients is declared as chance",
-    "dp_fedavg",
-    numbers=TWO,
-    participation=sampling.poisson_clients()._replace(draw=sampling.everyone().draw),
-)
-unproven(
-    "participation",
-    "all clients of a network take part, and the event counts turns",
-    lambda: Composed(network(participation=sampling.balanced()), {"cohort": 1}),
-)
-case("aggregation", "a plain sum that hides", aggregation=plain_sum(hides=True, plain=False))
-case(
-    "aggregation",
-    "words are 100 times the messages that a trusted server noises",
-    "dp_fedavg",
-    aggregation=plain_sum(name="mine", protect=protect, plain=False),
-)
-case(
-    "aggregation",
-    "an aggregation by its name",
-    lambda: jaxfl.algorithm(
+    "a thousand senders": {
+        "participation": sampling.everyone()._replace(least=lambda n, values: 1000),
+        "aggregation": SECURE,
+    },
+    "a single turn": sampling.everyone()._replace(most=lambda T, n, values: 1),
+    "by its name": lambda: Composed(
+        jaxfl.algorithm("ldp_sgd", participation=registered("participation", "called", CALLED)), TWO
+    ),
+    "wrapped by `unreliable`": (
+        "dp_sgd",
+        sampling.unreliable(HEAVY_CLIENTS._replace(name="mine")),
+        {"cohort": 2, "dropout": 0.1, "threshold": 1},
+    ),
+}
+ROWS["unproven", "participation"] |= {
+    "everyone declared as chance": (
+        "dp_fedavg",
+        sampling.poisson_clients()._replace(draw=sampling.everyone().draw),
+        TWO,
+    ),
+    "turns on a network": lambda: Composed(
+        network(participation=sampling.balanced()), {"cohort": 1}
+    ),
+}
+ROWS["no claim", "aggregation"] |= {
+    "a plain sum that hides": plain_sum(hides=True, plain=False),
+    "longer words for a trusted server": (
+        "dp_fedavg",
+        plain_sum(name="mine", protect=protect, plain=False),
+    ),
+    "by its name": lambda: jaxfl.algorithm(
         "ldp_sgd", aggregation=registered("aggregation", "shown_sum", SHOWN_SUM)
     ),
-)
-case("aggregation", "a secure sum that recovers more", "dp_fedavg", aggregation=LOUD_SUM)
-unproven(
-    "aggregation",
-    "a plain sum is hidden as a secure one",
-    aggregation=SECURE._replace(protect=plain_sum().protect, recover=plain_sum().recover),
-)
+    "a secure sum that recovers more": ("dp_fedavg", LOUD_SUM),
+}
+ROWS["unproven", "aggregation"] |= {
+    "a plain sum hidden as a secure one": SECURE._replace(
+        protect=plain_sum().protect, recover=plain_sum().recover
+    )
+}
 
 
 # --- servers and hyper-parameters ----------------------------------------------------------------
@@ -739,47 +566,42 @@ def taken_away() -> Any:
 
 WHOLE_SIGMA = SIGMA._replace(integer=True)
 RULE = gossip.averaging()
-case("server", "rounds read a whole sigma, 0", server=declares(WHOLE_SIGMA))
-case(
-    "server",
-    "rounds read another clip than the event",
-    server=declares(Param("clip", "bound", open_low=True, integer=True)),
-)
-case(
-    "server",
-    "a number named turns, by which the event counts rounds",
-    numbers={"turns": 1},
-    server=declares(Param("turns", "steps of the server", low=1, integer=True)),
-)
-case(
-    "server",
-    "a step of one's own under a secure sum",
-    "ldp_sgd",
-    server=servers.descent()._replace(name="mine", step=signed_step),
-    aggregation="secure_sum",
-)
-case(
-    "server",
-    "a step of one's own of a trusted server",
-    "dp_sgd",
-    server=servers.descent()._replace(step=signed_step),
-)
-case(
-    "rule",
-    "a rule of a network declares sigma as a whole number",
-    lambda: network(rule=RULE._replace(params=(*RULE.params, WHOLE_SIGMA))),
-    word="rule|gossip|network",
-)
-unproven("params", "the algorithm's own list", lambda: composition(params=[WHOLE_SIGMA]))
-unproven("plan", "a plan sets the turns", lambda: composition(numbers=plan(turns=1)))
-unproven("reads", "whole numbers of the replaced list of an algorithm", not_read)
-unproven("reads", "a bound that rounds no longer read", taken_away)
-unproven(
-    "plan",
-    "fewer than none collude",
-    lambda: composition(body(aggregation=SECURE), plan(colluding=-1000)),
-)
-refused("plan", "noise is calibrated for fewer rounds", lambda: composition(numbers=one_round))
+ROWS["no claim", "server"] |= {
+    "rounds read a whole sigma, 0": declares(WHOLE_SIGMA),
+    "rounds read another clip than the event": declares(
+        Param("clip", "bound", open_low=True, integer=True)
+    ),
+    "a number named turns": (
+        "",
+        declares(Param("turns", "steps of the server", low=1, integer=True)),
+        {"turns": 1},
+    ),
+    "a step under a secure sum": (
+        "ldp_sgd",
+        {
+            "server": servers.descent()._replace(name="mine", step=signed_step),
+            "aggregation": "secure_sum",
+        },
+    ),
+    "a step of a trusted server": ("dp_sgd", servers.descent()._replace(step=signed_step)),
+}
+ROWS["no claim", "rule|gossip|network"] |= {
+    "a whole sigma on a network": lambda: network(
+        rule=RULE._replace(params=(*RULE.params, WHOLE_SIGMA))
+    )
+}
+ROWS["unproven", "params"] |= {
+    "the algorithm's own list": lambda: composition(params=[WHOLE_SIGMA])
+}
+ROWS["unproven", "plan"] |= {
+    "a plan sets the turns": lambda: composition(numbers=plan(turns=1)),
+    "fewer than none collude": lambda: composition(body(aggregation=SECURE), plan(colluding=-1000)),
+}
+ROWS["unproven", "reads"] |= {
+    "whole numbers of a replaced list": not_read,
+    "a bound that rounds no longer read": taken_away,
+}
+ROWS["refused", "plan"] |= {"noise for fewer rounds": lambda: composition(numbers=one_round)}
 
 
 # --- bodies and algorithms -----------------------------------------------------------------------
@@ -850,55 +672,44 @@ def ends_with_data() -> Any:
 
 QUIET_BODY = body(mechanism=noise(std=quiet))
 WORDS = "body|round|begin|Silent|Leaky"
-case("body", "a subclass overrides a property", lambda: own(Silent(*body())), word=WORDS)
-case("body", "a subclass overrides a method", lambda: own(Leaky(*body())), word=WORDS)
-case("body", "of a network", lambda: own(LeakyGossip(*network().body)), word=WORDS)
-case("body", "an attribute hides a method", lambda: own(lowered(body())), word=WORDS)
-case("body", "an attribute after composing", after_composing, word=WORDS)
-case("body", "an attribute on a body of jaxfl's", shared_body, word="body|begin")
-case(
-    "round",
-    "a bound method of jaxfl's class, whose body is not the algorithm's",
-    lambda: own()._replace(round=functools.partial(Federated.round, QUIET_BODY)),
-    word="round|body",
-)
-case(
-    "algorithm",
-    "a subclass of an algorithm",
-    lambda: reads_otherwise(jaxfl.Algorithm, "round", QUIET_BODY.round)(*own()),
-    word="algorithm|round",
-)
-case("round", "a round of one's own", lambda: own()._replace(round=shows_data))
-case("init", "a start that reads the data", starts_with_data)
-case(
-    "capacity",
-    "rows are dropped which the event counts as drawn",
-    lambda: jaxfl.algorithm("ldp_sgd")._replace(
-        capacity=lambda values, facts: {"batch": 1, "mean_batch": 1}
+ROWS["no claim", WORDS] |= {
+    "a subclass overrides a property": lambda: own(Silent(*body())),
+    "a subclass overrides a method": lambda: own(Leaky(*body())),
+    "of a network": lambda: own(LeakyGossip(*network().body)),
+    "an attribute hides a method": lambda: own(lowered(body())),
+    "an attribute after composing": after_composing,
+}
+ROWS["no claim", "body|begin"] |= {"an attribute on a shared body": shared_body}
+ROWS["no claim", "round|body"] |= {
+    "bound to another body": lambda: own()._replace(
+        round=functools.partial(Federated.round, QUIET_BODY)
     ),
-)
-unproven("output", "an output that holds data", ends_with_data)
-unproven(
-    "body",
-    "the body is replaced beneath the round and the event of the old one",
-    lambda: own(QUIET_BODY)._replace(body=own().body, event=own().event),
-)
-case(
-    "round",
-    "jaxfl's round of a body without noise",
-    lambda: own()._replace(round=own(mechanism=noise(std=None)).body.round),
-    word="round|body",
-)
-unproven(
-    "body",
-    "a body without clipping of examples under the event of the old one",
-    lambda: exchanged(own(), clip="batch"),
-)
-unproven(
-    "clip",
-    "an unknown word in the body of an algorithm",
-    lambda: exchanged(jaxfl.algorithm("soteriafl_sgd"), clip="none"),
-)
+    "the round of a silent body": lambda: own()._replace(
+        round=own(mechanism=noise(std=None)).body.round
+    ),
+}
+ROWS["no claim", "algorithm|round"] |= {
+    "a subclass of an algorithm": lambda: reads_otherwise(
+        jaxfl.Algorithm, "round", QUIET_BODY.round
+    )(*own())
+}
+ROWS["no claim", "round"] |= {"a round of one's own": lambda: own()._replace(round=shows_data)}
+ROWS["no claim", "init"] |= {"a start that reads the data": starts_with_data}
+ROWS["no claim", "capacity"] |= {
+    "rows dropped": lambda: jaxfl.algorithm("ldp_sgd")._replace(
+        capacity=lambda values, facts: {"batch": 1, "mean_batch": 1}
+    )
+}
+ROWS["unproven", "output"] |= {"an output that holds data": ends_with_data}
+ROWS["unproven", "body"] |= {
+    "another body below the round": lambda: own(QUIET_BODY)._replace(
+        body=own().body, event=own().event
+    ),
+    "a body that clips batches": lambda: exchanged(own(), clip="batch"),
+}
+ROWS["unproven", "clip"] |= {
+    "an unknown word in a body": lambda: exchanged(jaxfl.algorithm("soteriafl_sgd"), clip="none")
+}
 
 
 # --- events, local steps, calibration ------------------------------------------------------------
@@ -935,50 +746,36 @@ def rules_for_another_body() -> Any:
     return composition(numbers=plan(lr=0.01, local_steps=5), event=rules.event)
 
 
-stated("event", "an understated event", lambda: own(event=understated))
-stated(
-    "event",
-    "an event of local steps",
-    lambda: composition(local_body()._replace(aggregation=None), plan(**SHORT), event=understated),
-)
-unproven(
-    "event",
-    "jaxfl's event of a Poisson batch for a body that draws all rows",
-    lambda: composition(
+ROWS["stated", "event"] |= {
+    "an understated event": lambda: own(event=understated),
+    "an event of local steps": lambda: composition(
+        local_body()._replace(aggregation=None), plan(**SHORT), event=understated
+    ),
+}
+ROWS["unproven", "event"] |= {
+    "the event of another body": lambda: composition(
         body(estimator=estimators.minibatch(sampling.full())),
         plan(batch=1),
         [BATCH],
         event=own().event,
     ),
-)
-unproven(
-    "event",
-    "an algorithm of jaxfl's but for its event",
-    lambda: jaxfl.algorithm("ldp_sgd")._replace(event=understated),
-)
-unproven("event", "a method of jaxfl's with fields of the author's", rules_for_another_body)
-refused("local", "local steps without an event", lambda: composition(local_body(), plan(**SHORT)))
-unproven("local", "a pull of one's own", pulled)
-case("local", "clients' own optimizer", "local_dp_sgd", word="local|optimizer", optimizer=ADAM)
-case(
-    "optimizer",
-    "updates are clipped after steps of the author's",
-    "dp_fedavg",
-    numbers={"local_steps": 2},
-    word="local|optimizer",
-    optimizer=ADAM,
-)
-case(
-    "finish",
-    "the proof reads the noise that `finish` lowered",
-    lambda: finish("sigma", lambda sigma: sigma / 100),
-    expected="above",
-)
-proven(
-    "finish",
-    "a step that follows from the noise",
-    lambda: finish("lr", lambda sigma: 0.1 / (1 + sigma)),
-)
+    "jaxfl's but for its event": lambda: jaxfl.algorithm("ldp_sgd")._replace(event=understated),
+    "rules for another body": rules_for_another_body,
+}
+ROWS["refused", "local"] |= {
+    "local steps without an event": lambda: composition(local_body(), plan(**SHORT))
+}
+ROWS["unproven", "local"] |= {"a pull of one's own": pulled}
+ROWS["no claim", "local|optimizer"] |= {
+    "clients' own optimizer": ("local_dp_sgd", {"optimizer": ADAM}),
+    "updates clipped after own steps": ("dp_fedavg", {"optimizer": ADAM}, {"local_steps": 2}),
+}
+ROWS["above", "finish"] |= {
+    "noise lowered by `finish`": lambda: finish("sigma", lambda sigma: sigma / 100)
+}
+ROWS["proven", "finish"] |= {
+    "a step from the noise": lambda: finish("lr", lambda sigma: 0.1 / (1 + sigma))
+}
 
 
 # --- models and data -----------------------------------------------------------------------------
@@ -1055,84 +852,83 @@ def wild(**how: Any) -> Any:
 
 KERNEL = "kernel|model"
 LOCAL = {"local_steps": 5, "lr": 0.01}
-MU2: dict[str, Any] = {"made": "mu2_untrusted", "numbers": {"batch": 1}}
-case("kernel", "sums 100 times", "ldp_sgd", word=KERNEL, model=with_kernel(contract=large))
-case("kernel", "no clipping", "ldp_sgd", word=KERNEL, model=with_kernel(clip=unclipped))
-case("kernel", "a kernel of another model", kernel_of_another, word=KERNEL)
-case("kernel", "equal factors", "ldp_sgd", word="kernel", model=with_kernel(factors=Same()))
-case(
-    "kernel",
-    "a field that equals jaxfl's",
-    "ldp_sgd",
-    word=KERNEL,
-    model=with_kernel(clip=Alike(LINEAR.kernel.clip, unclipped)),
-)
-unproven(
-    "kernel",
-    "a subclass of a model",
-    "ldp_sgd",
-    model=reads_otherwise(jaxfl.types.Model, "kernel", LINEAR.kernel._replace(clip=unclipped))(
-        *LINEAR
-    ),
-)
-case("loss", "custom_vmap sees the whole batch", "ldp_sgd", model=linear_loss(size))
-case("loss", "a host function sees the whole batch", "ldp_sgd", model=linear_loss(by_host))
-proven(
-    "activation",
-    "it would mix examples, and is given one",
-    "ldp_sgd",
-    model=network_with(lambda z: jnp.tanh(z - z.mean(0, keepdims=True))),
-)
-proven(
-    "activation",
-    "it would divide by the largest unit of a batch, and is given one example",
-    "ldp_sgd",
-    model=network_with(lambda z: z / (1 + jnp.abs(z).max())),
-)
 # Increments of mu^2-SGD are clipped to what L and the diameter allow, be they false.
-proven("model", "an L too small", model=ball()._replace(smoothness=lambda *_: 1e-6), **MU2)
-proven("model", "a diameter too small", model=ball()._replace(diameter=1e-3), **MU2)
-proven(
-    "constraint",
-    "a set that is larger than it says",
-    model=ball(constraint=Constraint("mine", lambda x: jnp.clip(x, -50, 50), lambda d: 1e-3)),
-    **MU2,
-)
-proven(
-    "loss",
-    "a loss less smooth than it says",
-    model=linear_loss(lambda a: 100.0, smoothness=1e-6, constraint="ball:2"),
-    **MU2,
-)
-unproven(
-    "regularizer",
-    "amplification by iteration rests on a convexity that is stated",
-    "private_local_sgd",
-    numbers=LOCAL,
-    convex=True,
-    model=jaxfl.models.logistic(FEATURES, regularizer=wild(convex=True)),
-)
-unproven(
-    "model",
-    "the same by a field of the model",
-    "private_local_sgd",
-    numbers=LOCAL,
-    convex=True,
-    model=jaxfl.models.logistic(FEATURES, regularizer="nonconvex:9")._replace(convex=True),
-)
-unproven(
-    "problem",
-    "more records than there are",
-    lambda: Composed(
+ROWS["no claim", KERNEL] |= {
+    "sums 100 times": ("ldp_sgd", with_kernel(contract=large)),
+    "no clipping": ("ldp_sgd", with_kernel(clip=unclipped)),
+    "a kernel of another model": kernel_of_another,
+    "a field that equals jaxfl's": (
         "ldp_sgd",
-        problem=dataclasses.replace(usual(), count=jnp.full(3, 1000, jnp.int32)),
+        with_kernel(clip=Alike(LINEAR.kernel.clip, unclipped)),
     ),
-)
-proven(
-    "problem",
-    "weights that are not divided by their mean enter the event as they are",
-    lambda: Composed("dp_sgd", problem=dataclasses.replace(usual(), weights=jnp.full(3, 100.0))),
-)
+}
+ROWS["no claim", "kernel"] |= {"equal factors": ("ldp_sgd", with_kernel(factors=Same()))}
+ROWS["unproven", "kernel"] |= {
+    "a subclass of a model": (
+        "ldp_sgd",
+        reads_otherwise(jaxfl.types.Model, "kernel", LINEAR.kernel._replace(clip=unclipped))(
+            *LINEAR
+        ),
+    )
+}
+ROWS["no claim", "loss"] |= {
+    "custom_vmap sees the batch": ("ldp_sgd", linear_loss(size)),
+    "the host sees the batch": ("ldp_sgd", linear_loss(by_host)),
+}
+ROWS["proven", "activation"] |= {
+    "mixes what it is given": (
+        "ldp_sgd",
+        network_with(lambda z: jnp.tanh(z - z.mean(0, keepdims=True))),
+    ),
+    "normalizes what it is given": ("ldp_sgd", network_with(lambda z: z / (1 + jnp.abs(z).max()))),
+}
+ROWS["proven", "model"] |= {
+    "an L too small": ("mu2_untrusted", ball()._replace(smoothness=lambda *_: 1e-6), {"batch": 1}),
+    "a diameter too small": ("mu2_untrusted", ball()._replace(diameter=1e-3), {"batch": 1}),
+}
+ROWS["proven", "constraint"] |= {
+    "a set that is larger than it says": (
+        "mu2_untrusted",
+        ball(constraint=Constraint("mine", lambda x: jnp.clip(x, -50, 50), lambda d: 1e-3)),
+        {"batch": 1},
+    )
+}
+ROWS["proven", "loss"] |= {
+    "a loss less smooth than it says": (
+        "mu2_untrusted",
+        linear_loss(lambda a: 100.0, smoothness=1e-6, constraint="ball:2"),
+        {"batch": 1},
+    )
+}
+ROWS["unproven", "regularizer"] |= {
+    "a convexity that is stated": (
+        "private_local_sgd",
+        {"convex": True, "model": jaxfl.models.logistic(FEATURES, regularizer=wild(convex=True))},
+        LOCAL,
+    )
+}
+ROWS["unproven", "model"] |= {
+    "convex by a field": (
+        "private_local_sgd",
+        {
+            "convex": True,
+            "model": jaxfl.models.logistic(FEATURES, regularizer="nonconvex:9")._replace(
+                convex=True
+            ),
+        },
+        LOCAL,
+    )
+}
+ROWS["unproven", "problem"] |= {
+    "more records than there are": lambda: Composed(
+        "ldp_sgd", problem=dataclasses.replace(usual(), count=jnp.full(3, 1000, jnp.int32))
+    )
+}
+ROWS["proven", "problem"] |= {
+    "weights as they are": lambda: Composed(
+        "dp_sgd", problem=dataclasses.replace(usual(), weights=jnp.full(3, 100.0))
+    )
+}
 
 
 # --- a user's own that costs no proof ------------------------------------------------------------
@@ -1204,86 +1000,63 @@ HALVES = shifted(
 )
 COSH = Regularizer("mine", lambda x: jnp.sum(jnp.cosh(x)) / 9, 1.0)
 CLIPS = Constraint("mine", lambda x: jnp.clip(x, -1, 1), lambda d: None)
-proven("server", "a server from scratch", "ldp_sgd", server=server_of_ones_own())
-proven("server", "an optax transform", server=servers.optimizer(ADAM, name="mine"))
-proven("server", "an optimizer of layers", layered)
-proven(
-    "server",
-    "a step of one's own",
-    "soteriafl_sgd",
-    server=servers.descent()._replace(step=TANH),
-)
-proven("server", "a number whose name no proof reads", numbers={"decay": 0.5}, server=DECAYS)
-proven("compressor", "a code acts on noised values", "soteriafl_gd", compressor=two_levels())
-proven(
-    "compressor",
-    "jaxfl selects, and the author codes",
-    "cdp_sgd",
-    compressor=compressors.compose(two_levels(), compressors.random_k()),
-)
-proven(
-    "compressor",
-    "a code of one's own in jaxfl's quantizer",
-    "cdp_sgd",
-    compressor=compressors.qsgd()._replace(code=levels),
-)
-proven(
-    "compressor",
-    "a code by its name, and composed by it",
-    lambda: jaxfl.algorithm(
+ROWS["proven", "server"] |= {
+    "a server from scratch": ("ldp_sgd", server_of_ones_own()),
+    "an optax transform": servers.optimizer(ADAM, name="mine"),
+    "an optimizer of layers": layered,
+    "a step of one's own": ("soteriafl_sgd", servers.descent()._replace(step=TANH)),
+    "a number of its own": ("", DECAYS, {"decay": 0.5}),
+}
+ROWS["proven", "compressor"] |= {
+    "a code acts on noised values": ("soteriafl_gd", two_levels()),
+    "jaxfl selects, and the author codes": (
+        "cdp_sgd",
+        compressors.compose(two_levels(), compressors.random_k()),
+    ),
+    "a code in jaxfl's quantizer": ("cdp_sgd", compressors.qsgd()._replace(code=levels)),
+    "a code by its name": lambda: jaxfl.algorithm(
         "soteriafl_sgd",
         compressor=registered("compressor", "two_of_them", two_levels()) + "+random_k",
     ),
-)
-proven("compressor", "bits", "cdp_sgd", compressor=random_k(bits=lambda d, values: (1.0, 1.0)))
-proven("channel", "a receiver of noised messages", channel=HALVES)
-proven(
-    "channel",
-    "a client's memory of its noised messages",
-    channel=shifted(after=lambda s, message, hp: s + hp["shift"] / 2 * message.value),
-)
-proven(
-    "channel",
-    "a receiver without memory",
-    channel=direct(receive=lambda link, mean, rate, hp, moved: (jnp.tanh(mean), link)),
-)
-proven(
-    "rule",
-    "a rule of noised messages",
-    lambda: network(rule=gossip.Rule("mine", averages, (servers.LR,))),
-)
-proven("graph", "a matrix of one's own", "dp_dsgd", graph=graphs.mixing(W, "mine"))
-proven(
-    "graph",
-    "a graph without jaxfl's check",
-    "dp_dsgd",
-    graph=Graph("mine", lambda n: np.full((n, n), 1 / n)),
-)
-proven("loss", "a loss of one's own", "ldp_sgd", model=linear_loss(lambda a: 1.0))
-proven("loss", "a loss that knows the data", "ldp_sgd", model=linear_loss(lambda a: MEAN[0]))
-proven("model", "a flax model that would mix a batch", centred)
-proven("activation", "an activation by name", "ldp_sgd", model=network_with("elu"))
-proven("regularizer", "it reads no record", "ldp_sgd", model=ball(regularizer=COSH))
-proven("constraint", "of what was noised", "ldp_sgd", model=ball(constraint=CLIPS))
-proven(
-    "init",
-    "the first model is public, whatever it was made of",
-    lambda: Composed("ldp_sgd", problem=problem_of(LINEAR, x0=MEAN)),
-)
-proven(
-    "data",
-    "means and deviations are not covered",
-    lambda: Composed("ldp_sgd", problem=jaxfl.make_problem(LINEAR, SCALED)),
-)
-proven("data", "samples that are generated", generated)
-proven(
-    "data",
-    "weights of clients are public",
-    lambda: Composed("soteriafl_sgd", problem=problem_of(LINEAR, weights=[1.0, 2.0, 3.0])),
-)
-proven("plan", "the event reads the numbers of any plan", lambda: composition(numbers=own_numbers))
-proven("schedule", "steps are the server's", "ldp_sgd", numbers={"lr": lambda t: 0.1 / (1 + t)})
-proven("formula", "a claim beside the proof", lambda: composition(formula=claimed))
+    "bits": ("cdp_sgd", random_k(bits=lambda d, values: (1.0, 1.0))),
+}
+ROWS["proven", "channel"] |= {
+    "another receiver": HALVES,
+    "another shift": shifted(after=lambda s, message, hp: s + hp["shift"] / 2 * message.value),
+    "a receiver without memory": direct(
+        receive=lambda link, mean, rate, hp, moved: (jnp.tanh(mean), link)
+    ),
+}
+ROWS["proven", "rule"] |= {
+    "a rule of noised messages": lambda: network(rule=gossip.Rule("mine", averages, (servers.LR,)))
+}
+ROWS["proven", "graph"] |= {
+    "a matrix of one's own": ("dp_dsgd", graphs.mixing(W, "mine")),
+    "a graph without jaxfl's check": ("dp_dsgd", Graph("mine", lambda n: np.full((n, n), 1 / n))),
+}
+ROWS["proven", "loss"] |= {
+    "a loss of one's own": ("ldp_sgd", linear_loss(lambda a: 1.0)),
+    "a loss that knows the data": ("ldp_sgd", linear_loss(lambda a: MEAN[0])),
+}
+ROWS["proven", "model"] |= {"a flax model that would mix a batch": centred}
+ROWS["proven", "activation"] |= {"an activation by name": ("ldp_sgd", network_with("elu"))}
+ROWS["proven", "regularizer"] |= {"it reads no record": ("ldp_sgd", ball(regularizer=COSH))}
+ROWS["proven", "constraint"] |= {"of what was noised": ("ldp_sgd", ball(constraint=CLIPS))}
+ROWS["proven", "init"] |= {
+    "a start that is fitted": lambda: Composed("ldp_sgd", problem=problem_of(LINEAR, x0=MEAN))
+}
+ROWS["proven", "data"] |= {
+    "standardised data": lambda: Composed("ldp_sgd", problem=jaxfl.make_problem(LINEAR, SCALED)),
+    "samples that are generated": generated,
+    "weights of clients are public": lambda: Composed(
+        "soteriafl_sgd", problem=problem_of(LINEAR, weights=[1.0, 2.0, 3.0])
+    ),
+}
+ROWS["proven", "plan"] |= {"a plan of one's own": lambda: composition(numbers=own_numbers)}
+ROWS["proven", "schedule"] |= {
+    "steps are the server's": ("ldp_sgd", {}, {"lr": lambda t: 0.1 / (1 + t)})
+}
+ROWS["proven", "formula"] |= {"a claim beside the proof": lambda: composition(formula=claimed)}
 
 
 # --- names, copies, options, and algorithms as they are ------------------------------------------
@@ -1293,10 +1066,8 @@ def renamed(part: Any) -> Any:
     return part._replace(name="nobody knows")
 
 
-proven(
-    "names",
-    "no proof reads a name",
-    lambda: own(
+ROWS["proven", "names"] |= {
+    "no proof reads a name": lambda: own(
         estimator=renamed(batch(sampler=renamed(sampling.poisson()))),
         mechanism=renamed(mechanisms.gaussian()),
         compressor=renamed(compressors.random_k()),
@@ -1304,31 +1075,26 @@ proven(
         server=renamed(servers.descent()),
         participation=renamed(sampling.everyone()),
     ),
-)
-proven(
-    "names",
-    "nor where a part is wrapped",
-    lambda: own(estimator=estimators.minibatch(renamed(sampling.without_replacement()))),
-)
-proven("names", "nor under a hidden sum", aggregation=renamed(aggregations.secure_sum()))
-proven(
-    "names",
-    "the algorithm itself is renamed, as `register` does",
-    lambda: jaxfl.algorithm("soteriafl_sgd")._replace(name="mine", summary="", paper=""),
-)
-proven("names", "a copy has the functions of its original", estimator=copy.deepcopy(batch()))
-case(
-    "names",
-    "what comes out of a file has functions of its own",
-    lambda: cloudpickle.loads(cloudpickle.dumps(jaxfl.algorithm("cdp_sgd"))),
-    word="sampler",
-)
-proven(
-    "algorithm",
-    "a registered algorithm",
-    lambda: Composed(registered("algorithm", "rolling_ball", rolling_ball)),
-)
-proven("messages", "every message", lambda: by_messages(jaxfl.algorithm("ldp_sgd")))
+    "nor where a part is wrapped": lambda: own(
+        estimator=estimators.minibatch(renamed(sampling.without_replacement()))
+    ),
+    "nor under a hidden sum": {"aggregation": renamed(aggregations.secure_sum())},
+    "the algorithm itself": lambda: jaxfl.algorithm("soteriafl_sgd")._replace(
+        name="mine", summary="", paper=""
+    ),
+    "a copy": {"estimator": copy.deepcopy(batch())},
+}
+ROWS["no claim", "sampler"] |= {
+    "what comes out of a file": lambda: cloudpickle.loads(
+        cloudpickle.dumps(jaxfl.algorithm("cdp_sgd"))
+    )
+}
+ROWS["proven", "algorithm"] |= {
+    "a registered algorithm": lambda: Composed(
+        registered("algorithm", "rolling_ball", rolling_ball)
+    )
+}
+ROWS["proven", "messages"] |= {"every message": lambda: by_messages(jaxfl.algorithm("ldp_sgd"))}
 for name, numbers, parts in (
     ("soteriafl_sgd", {}, {"storage": "bfloat16"}),
     ("ldp_sgd", {}, {"noise": "per_client"}),
@@ -1341,4 +1107,25 @@ for name, numbers, parts in (
     *((name, {}, {}) for name in ("clip21_sgd2m", "dice_sgd")),
     *((name, {"batch": 1}, {"model": ball()}) for name in ("mu2_untrusted", "multi_pass_mbsgd")),
 ):
-    proven("algorithm", " ".join((name, *map(str, parts.values()))), name, numbers=numbers, **parts)
+    words = " ".join((name, *map(str, parts.values())))
+    ROWS["proven", "algorithm"] |= {words: (name, parts, numbers)}
+
+
+def maker(role: str, row: Any) -> Callable[[], Any]:
+    name, parts, numbers = (*row, {})[:3] if type(row) is tuple else ("", row, {})
+
+    def make() -> Any:
+        given = {"model": parts} if isinstance(parts, jaxfl.types.Model) else {role: parts}
+        given = dict(parts) if isinstance(parts, dict) else given
+        model = given.pop("model", None)
+        algorithm = jaxfl.algorithm(name, **given) if name else own(**given)
+        return Composed(algorithm, numbers, problem_of(model) if model else None)
+
+    return row if callable(row) else make
+
+
+CASES = [
+    Case(f"{word}: {name}", maker(word.split("|")[0], row), expected, word)
+    for (expected, word), rows in ROWS.items()
+    for name, row in rows.items()
+]

@@ -205,6 +205,7 @@ def test_an_imported_part(shell: Shell, words: str, proven: bool) -> None:
     assert ("established" in out) == proven, out
 
 
+@pytest.mark.full
 def test_an_imported_run(shell: Shell) -> None:
     """What `run` and `show` say of it."""
     given = "--import mine.py --data digits --clients 3 --rounds 2 --eps 1 --batch 4 --lr 0.1"

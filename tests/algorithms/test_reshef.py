@@ -237,6 +237,7 @@ def test_samples_are_dealt_in_turn() -> None:
     assert not np.asarray(p.x0).any()
 
 
+@pytest.mark.full
 def test_a_cell_of_small_size(data_dir) -> None:
     """3,000 of the samples, M = 10: every number by the public API, noise from rho."""
     cells = reshef.tables(

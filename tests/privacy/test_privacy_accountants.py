@@ -636,6 +636,7 @@ def check(vector: Vector) -> int:
     return compared
 
 
+@pytest.mark.full
 def test_vectors(vectors: dict[str, Vector]) -> None:
     assert len(vectors) >= 69
     for name, vector in vectors.items():

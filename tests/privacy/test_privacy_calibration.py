@@ -379,6 +379,7 @@ def test_mistakes_are_named(call: Any, words: str) -> None:
     refused(call, words)
 
 
+@pytest.mark.full
 def test_every_private_algorithm_can_be_calibrated() -> None:
     numbers = {"batch": 50, "smoothness": 1.0, "diameter": 1.0, "update_clip": 1.0}
     for name in EVENTS_BY_NAME:
