@@ -17,6 +17,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas
 import pytest
+from jaxfl.cli.work import absolute
 from told import refusals, refused
 
 import jaxfl
@@ -24,7 +25,6 @@ from jaxfl import data, make_problem, models
 from jaxfl.cli.build import choose_problem
 from jaxfl.cli.lists import tables
 from jaxfl.cli.options import Setup
-from jaxfl.cli.work import absolute
 from jaxfl.data import sources
 from jaxfl.data.leaf import LETTERS
 from jaxfl.problems.problem import held_out

@@ -3,13 +3,13 @@
 import jax
 import numpy as np
 import pytest
+from jaxfl.engine.record import dtype
 from rows import ROWS, Row
 
 import jaxfl
 from jaxfl.algorithms.resolution import build
 from jaxfl.data.samples import measured
 from jaxfl.engine.loop import advance, initial
-from jaxfl.engine.record import dtype
 from jaxfl.problems.facts import facts_of
 
 ROUNDS = 5

@@ -17,6 +17,9 @@ from typing import Any
 import jax
 import pytest
 import xarray
+from jaxfl.engine.sweeps import driver, fit, store, worker
+from jaxfl.engine.sweeps.plan import Chunk
+from jaxfl.engine.sweeps.sweep import sweep
 from rows import a_problem
 from test_sweeps_durable import Killed, computed, near, written
 from told import mistakes, refused
@@ -25,9 +28,6 @@ import jaxfl
 from jaxfl.core.errors import JaxflWarning
 from jaxfl.engine.executors import processes
 from jaxfl.engine.loop import work
-from jaxfl.engine.sweeps import driver, fit, store, worker
-from jaxfl.engine.sweeps.plan import Chunk
-from jaxfl.engine.sweeps.sweep import sweep
 from jaxfl.problems.facts import facts_of
 
 GRID = {"lr": [0.05, 0.1, 0.2]}

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import export
+from jaxfl.engine.record import dtype
 from rows import ROWS, Row, a_problem
 from told import refused
 
@@ -20,7 +21,6 @@ import jaxfl
 from jaxfl.algorithms.resolution import build
 from jaxfl.data.samples import measured
 from jaxfl.engine.loop import advance, initial, measure
-from jaxfl.engine.record import dtype
 from jaxfl.engine.results import config
 from jaxfl.problems.facts import facts_of
 

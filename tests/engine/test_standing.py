@@ -10,13 +10,13 @@ import jax
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
+from jaxfl.engine.record import Record
 from own import body, usual
 
 import jaxfl
 from jaxfl.algorithms import compose, plain
 from jaxfl.core.errors import JaxflWarning
 from jaxfl.engine import results
-from jaxfl.engine.record import Record
 from jaxfl.engine.trackers import Tracker
 from jaxfl.parts import mechanisms
 from jaxfl.privacy import events

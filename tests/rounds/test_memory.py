@@ -160,6 +160,7 @@ def test_samples_that_no_block_can_hold_are_refused(
         jaxfl.simulate(name, wide(3, 4000), jax.random.key(0), 2, sigma=0.1, lr=0.1, **given)
 
 
+@pytest.mark.full
 @pytest.mark.once
 def test_what_is_made_at_once_is_no_more_than_said() -> None:
     """The compiler's own analysis of a round, beside what is reckoned from shapes."""
@@ -246,22 +247,18 @@ MEASURE = """
 """
 
 
+@pytest.mark.full
 @pytest.mark.once
 @pytest.mark.optimized
 @pytest.mark.parametrize(
     ("name", "given", "width"),
     [
         ("ldp_sgd", {"sigma": 0.1}, 16),
-        *(
-            pytest.param(name, given, 256, marks=pytest.mark.full)  # half a minute each
-            for name, given in (
-                ("soteriafl_sgd", {"sigma": 0.1, "k": 1000}),
-                ("soteriafl_saga", {"sigma": 0.1, "k": 1000}),
-                ("ldp_sgd", {"sigma": 0.1}),
-                ("scaffold", {"local_steps": 3}),
-                ("ldp_svrg", {"sigma": 0.1, "cohort": 400}),
-            )
-        ),
+        ("soteriafl_sgd", {"sigma": 0.1, "k": 1000}, 256),
+        ("soteriafl_saga", {"sigma": 0.1, "k": 1000}, 256),
+        ("ldp_sgd", {"sigma": 0.1}, 256),
+        ("scaffold", {"local_steps": 3}, 256),
+        ("ldp_svrg", {"sigma": 0.1, "cohort": 400}, 256),
     ],
 )
 def test_what_is_predicted_is_what_a_process_takes(
