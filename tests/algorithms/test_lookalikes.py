@@ -38,7 +38,7 @@ pytestmark = pytest.mark.once
 
 
 def report(made: Any) -> Said:
-    return said(Case("", lambda: made, "", "", "", ""))
+    return said(Case("", lambda: made, "", ""))
 
 
 # --- what is called plain data -------------------------------------------------------------------

@@ -212,10 +212,11 @@ def test_what_a_round_works_in_is_counted(
     given = {"batch": 1, "sigma": 0.1, "lr": 0.1, "k": 10}
     hp = planned(algorithm, problem, 8, **given).hp
     state = sum(memory.remembered(algorithm, problem, hp).values())
-    monkeypatch.setattr(memory, "free", lambda _: state + (1 << 16 if room == "state" else 1 << 30))
+    free = lambda _: state + (1 << 16 if room == "state" else 1 << 30)  # noqa: E731
+    monkeypatch.setattr(compute, "free", free)
     if room == "state":
-        monkeypatch.setattr(compute, "compiled", None)
-        words = r"^soteriafl_svrg would take .* a round in"
+        monkeypatch.setattr(compute, "blank", None)  # nothing is allocated
+        words = r"^One run of soteriafl_svrg on data needs .* bytes and .* are available"
         refused(lambda: jaxfl.simulate(algorithm, problem, key, 2, **given), words)
         return
     with jax.log_compiles(), caplog.at_level("WARNING"):
