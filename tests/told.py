@@ -23,6 +23,17 @@ def mistakes(*rows: tuple[Callable[[], Any], str]) -> pytest.MarkDecorator:
     return pytest.mark.parametrize(("call", "words"), rows, ids=[words for _, words in rows])
 
 
+def refusals(*rows: tuple[Callable[[], Any], str]) -> Callable[[Callable[[], Any], str], None]:
+    """A plain test that each of these calls is refused with its words."""
+
+    @pytest.mark.plain
+    @mistakes(*rows)
+    def test(call: Callable[[], Any], words: str) -> None:
+        refused(call, words)
+
+    return test
+
+
 class Shell:
     """The command line: what it prints, and the one sentence of a mistake."""
 

@@ -2,9 +2,11 @@
 
 * :mod:`~jaxfl.cli.build` -- build the algorithm and the problem of a :class:`Setup`
 * :mod:`~jaxfl.cli.completion` -- `jaxfl completion SHELL`: a script that completes words
+* :mod:`~jaxfl.cli.compute` -- `jaxfl run` and `jaxfl sweep`: compute a :class:`Study` in its folder,
+  and print and draw its result
 * :mod:`~jaxfl.cli.config` -- `--config FILE`: options of a command from a TOML file
-* :mod:`~jaxfl.cli.folder` -- the folder of a run: its files, its configuration, and when it may
-  be written to
+* :mod:`~jaxfl.cli.folder` -- the folder of a run or a sweep: ``config.json``, which --resume and
+  --extend read, beside the engine's files
 * :mod:`~jaxfl.cli.imports` -- `--import FILE`: code of the user's own, which registers algorithms,
   models, data sets and parts
 * :mod:`~jaxfl.cli.interrupt` -- Ctrl-C, and a scheduler's request to end, always arrive
@@ -12,8 +14,8 @@
   JSON
 * :mod:`~jaxfl.cli.look` -- `jaxfl show`, `jaxfl compare` and `jaxfl plot`: tables and pictures of
   results
-* :mod:`~jaxfl.cli.options` -- the options of `jaxfl run`, one field each: shared by parser, help
-  and config.json
+* :mod:`~jaxfl.cli.options` -- the options of `jaxfl run` and `jaxfl sweep`: a field each, explained
+  in the docstrings of the records
 * :mod:`~jaxfl.cli.parser` -- parse the command line; every mistake is reported in one sentence
 * :mod:`~jaxfl.cli.profiling` -- `jaxfl profile`: compile time, time by phase, arithmetic and
   traffic compared with the machine's own
@@ -21,14 +23,7 @@
   the name of an algorithm
 * :mod:`~jaxfl.cli.readers` -- readers of one value: the option as written and its text in, the
   value or one sentence out
-* :mod:`~jaxfl.cli.report` -- what is shown while a run goes on, and of its result
-* :mod:`~jaxfl.cli.sweep_parser` -- parse `jaxfl sweep`: the options of `jaxfl run`, most of them
-  with several values
-* :mod:`~jaxfl.cli.sweeping` -- `jaxfl sweep`: compute the grid of a :class:`Spans` and write its
-  files
-* :mod:`~jaxfl.cli.theory` -- `jaxfl theory`: SoteriaFL's Tables 1 and 2 for the values on the
-  command line
-* :mod:`~jaxfl.cli.work` -- `jaxfl run`: compute the run of a :class:`Setup` and write its files
+* :mod:`~jaxfl.cli.report` -- what is printed of runs
 * :mod:`~jaxfl.cli.written` -- arguments of the library as the command line has them
 
 The help of a command is the docstring of its function, and what :data:`MORE` adds to it.
@@ -44,17 +39,17 @@ import inspect
 import os
 import platform
 import sys
-import textwrap
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from jaxfl.cli.completion import SHELLS, script
+from jaxfl.cli.compute import run
 from jaxfl.cli.config import Config, with_config
 from jaxfl.cli.imports import IMPORTING, imported
 from jaxfl.cli.interrupt import Terminated
 from jaxfl.cli.lists import list_parser, run_list
 from jaxfl.cli.look import look_options, look_parser, run_compare, run_plot, run_show
-from jaxfl.cli.parser import CONFIG, HELP, IMPORT, Parser, parse_run, run_options, run_parser
+from jaxfl.cli.parser import Parser, options_of_runs, parser_of_runs
 from jaxfl.cli.profiling import run_profile
 from jaxfl.cli.questions import (
     parameters,
@@ -63,11 +58,7 @@ from jaxfl.cli.questions import (
     run_audit,
     run_calibrate,
 )
-from jaxfl.cli.sweep_parser import parse_sweep, sweep_options, sweep_parser
-from jaxfl.cli.sweeping import run_sweep
-from jaxfl.cli.theory import run_theory, symbols, theory_parser
-from jaxfl.cli.work import run
-from jaxfl.cli.written import JSON, as_typed, suggested
+from jaxfl.cli.written import as_typed, suggested
 from jaxfl.core.errors import InputError, printable
 from jaxfl.core.params import near
 from jaxfl.core.version import __version__
@@ -75,6 +66,7 @@ from jaxfl.core.version import __version__
 __all__ = ["keep_programs", "main"]
 
 SHORT = 0.2  # seconds of compilation below which no file is written
+ROOM = 1 << 30  # bytes of compiled programs that are kept
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -135,7 +127,8 @@ def _silence() -> None:
 def keep_programs() -> None:
     """Cache compiled programs in the user's cache folder, unless JAX is configured otherwise.
 
-    JAX_ENABLE_COMPILATION_CACHE=0 turns the cache off.
+    The oldest are removed where they take more than a gigabyte.  JAX_ENABLE_COMPILATION_CACHE=0 turns the
+    cache off, JAX_COMPILATION_CACHE_DIR names another folder, which is left as it is.
     """
     import jax
     import pooch
@@ -149,8 +142,21 @@ def keep_programs() -> None:
     except OSError:
         return
     if os.access(folder, os.W_OK):
+        bound(folder, ROOM)
         jax.config.update("jax_compilation_cache_dir", str(folder))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", SHORT)
+
+
+def bound(folder: Path, room: int) -> None:
+    """Remove the files of a folder that were read longest ago, until the others take ``room`` bytes."""
+    with contextlib.suppress(OSError):
+        files = [(file.stat(), file.path) for file in os.scandir(folder) if file.is_file()]
+        left = sum(stat.st_size for stat, _ in files)
+        for stat, path in sorted(files, key=lambda one: max(one[0].st_atime, one[0].st_mtime)):
+            if left <= room:
+                return
+            os.unlink(path)
+            left -= stat.st_size
 
 
 def run_help(words: Sequence[str]) -> None:
@@ -160,10 +166,9 @@ def run_help(words: Sequence[str]) -> None:
 
     run algorithms
       run [ALGORITHM]         run one algorithm; without ALGORITHM a demonstration that takes seconds
-      run --resume DIR        continue an earlier run
-      sweep ALGORITHM ...     run a grid: every combination of the values of hyper-parameters
-      sweep --resume DIR      finish an interrupted sweep
-      sweep --extend DIR ...  add values, algorithms, seeds or rounds to a sweep
+      sweep ALGORITHM ...     run a grid: every combination of the values of options
+      run|sweep --resume DIR  finish what was interrupted
+      run|sweep --extend DIR  compute more rounds; of a sweep also more values, algorithms or seeds
 
     look at results
       show DIR                print the table of a sweep, or the summary of a run
@@ -177,7 +182,6 @@ def run_help(words: Sequence[str]) -> None:
 
     reference and tools
       list [KIND]             list the available algorithms, models, data sets, partitions and parts
-      theory                  evaluate SoteriaFL's Tables 1 and 2
       profile [ALGORITHM]     measure the time of each phase of a round
       completion SHELL        print a completion script for bash, zsh or fish
 
@@ -205,7 +209,8 @@ def run_version(words: Sequence[str]) -> None:
 def run_run(words: Sequence[str]) -> None:
     """usage: jaxfl run [ALGORITHM] [--OPTION VALUE ...]
 
-    Run one algorithm and write its result, its picture and a checkpoint to a folder.
+    Run one algorithm and write its plan, its result, its final state and its picture to a folder.  The
+    options are those of `jaxfl sweep`, with one value each.
 
     Hyper-parameters that are not given follow from the algorithm's theory or take its defaults; the
     summary lists the source of each.  Without ALGORITHM, a demonstration runs: soteriafl_sgd with a step
@@ -213,16 +218,20 @@ def run_run(words: Sequence[str]) -> None:
 
       jaxfl run soteriafl_sgd --eps 2 --omega 9 --rounds 300 --out first
       jaxfl run ldp_svrg --data mnist --partition by_label --model mlp --lr 0.1 --batch 64
-      jaxfl run --resume first --rounds 600
+      jaxfl run --resume first
+      jaxfl run --extend first --rounds 600
       jaxfl run soteriafl_sgd --config first.toml --json
     """
-    run(*parse_run(words))
+    run("run", words)
 
 
 def run_grid(words: Sequence[str]) -> None:
     """usage: jaxfl sweep ALGORITHM [ALGORITHM ...] [--OPTION VALUE ...] [--PARAMETER VALUE [VALUE ...]]
 
-    Run a grid, every combination of the values for every seed, and write its result and pictures.
+    Run a grid, every combination of the values for every seed, and write its result and pictures.  The
+    options are those of `jaxfl run`: several values of an option are an axis of the grid.  Axes can be
+    hyper-parameters, --rounds, --seed, --data, --clients, --partition, --alpha, --model, --regularizer,
+    --strength, --clip-by and the parts of algorithms.
 
     A setting is one combination of values; its runs differ in the seed alone.  A program is what
     JAX compiles: settings of one algorithm with arrays of similar shapes share one, and another
@@ -237,7 +246,7 @@ def run_grid(words: Sequence[str]) -> None:
       jaxfl sweep --extend grid --eps 16 --seeds 5
       jaxfl show grid
     """
-    run_sweep(*parse_sweep(words))
+    run("sweep", words)
 
 
 def run_completion(words: Sequence[str]) -> None:
@@ -253,7 +262,7 @@ def run_completion(words: Sequence[str]) -> None:
     found, rest = completion_parser().parse_known_args(list(words))
     usage = f"`jaxfl completion` takes one of {', '.join(SHELLS)}"
     completion_parser().finish(rest, usage, usage)
-    parsers = {name: (_summary(COMMANDS[name]), make) for name, make in PARSERS.items()}
+    parsers = {name: (explained(name, []), make) for name, make in PARSERS.items()}
     print(script(found.shell, parsers))
 
 
@@ -263,11 +272,6 @@ def completion_parser() -> Parser:
     return parser
 
 
-def _summary(answer: Callable[..., None]) -> str:
-    """The first sentence of the help of a command."""
-    return " ".join(str(inspect.getdoc(answer)).split("\n\n")[1].split()).split(". ")[0].rstrip(".")
-
-
 COMMANDS: dict[str, Callable[[list[str]], None]] = {
     "run": run_run,
     "sweep": run_grid,
@@ -275,7 +279,6 @@ COMMANDS: dict[str, Callable[[list[str]], None]] = {
     "compare": run_compare,
     "plot": run_plot,
     "list": run_list,
-    "theory": run_theory,
     "account": run_account,
     "calibrate": run_calibrate,
     "audit": run_audit,
@@ -287,41 +290,48 @@ COMMANDS: dict[str, Callable[[list[str]], None]] = {
 }
 # The help of a command is its docstring; these have more to say.
 MORE: dict[str, Callable[[list[str]], str]] = {
-    "run": run_options,
-    "sweep": sweep_options,
+    "run": functools.partial(options_of_runs, "run"),
+    "sweep": functools.partial(options_of_runs, "sweep"),
     "show": look_options,
     "compare": look_options,
     "plot": look_options,
-    "theory": symbols,
     "account": functools.partial(parameters, "account"),
     "calibrate": functools.partial(parameters, "calibrate"),
 }
 # What a command takes: the keys of --config, and what a shell completes.
 PARSERS: dict[str, Callable[[], Parser]] = {
-    "run": run_parser,
-    "sweep": sweep_parser,
+    "run": parser_of_runs,
+    "sweep": parser_of_runs,
     "show": functools.partial(look_parser, "show"),
     "compare": functools.partial(look_parser, "compare"),
     "plot": functools.partial(look_parser, "plot"),
     "list": list_parser,
-    "theory": theory_parser,
     "account": functools.partial(question_parser, "account"),
     "calibrate": functools.partial(question_parser, "calibrate"),
     "audit": functools.partial(question_parser, "audit"),
-    "profile": run_parser,
+    "profile": parser_of_runs,
     "completion": completion_parser,
 }
-# What the help of every command ends with, where `argparse` does not write it.
-COMMON = f"""\
-  --config FILE             {CONFIG}
-  --json                    {JSON}
-  -h, --help                {HELP}"""
-ALSO = textwrap.fill(
-    IMPORT, 100, initial_indent="  --import FILE             ", subsequent_indent=" " * 28
-)
-WITH_OPTIONS = ("run", "sweep", "completion")
+# What the help of every command ends with.
+ALSO = """\
+  --import FILE             run this Python file first, which registers algorithms, models, data sets or
+                            parts (repeatable); a folder that was begun with it needs it again
+"""
+COMMON = """\
+  --config FILE             read options from a TOML file; the command line overrides the file
+  --json                    print the result as one JSON object
+  -h, --help                print this help"""
 # without words: their help
 ALONE = ("show", "compare", "plot", "account", "calibrate", "audit", "completion")
+
+
+def explained(command: str, words: list[str]) -> str:
+    """The help of a command."""
+    parts = [str(inspect.getdoc(COMMANDS[command]))]
+    parts += [MORE[command](words)] if command in MORE else []
+    if command in PARSERS and command != "completion":
+        parts += [ALSO * (command in IMPORTING) + COMMON]
+    return "\n\n".join(parts)
 
 
 def _dispatch(words: list[str]) -> None:
@@ -331,10 +341,7 @@ def _dispatch(words: list[str]) -> None:
         if not {"-h", "--help"} & set(rest) and (rest or command not in ALONE):
             answer(rest)
             return
-        more = [MORE[command](rest)] if command in MORE else []
-        if command in PARSERS and command not in WITH_OPTIONS:
-            more += ["\n".join([ALSO] * (command in IMPORTING) + [COMMON])]
-        print("\n\n".join([str(inspect.getdoc(answer)), *more]))
+        print(explained(command, rest))
         return
     kind = "option" if command.startswith("-") else "command"
     names = [name for name in COMMANDS if not name.startswith("-")]

@@ -29,7 +29,6 @@ __all__ = [
     "DATA",
     "DEMO",
     "LEAF",
-    "algorithm_of",
     "choose_algorithm",
     "choose_data",
     "choose_problem",
@@ -179,22 +178,6 @@ def choose_problem(setup: Setup) -> Problem:
         eval_records=setup.eval_records,
         weights=setup.weights,
     )
-
-
-def algorithm_of(setup: Setup) -> Algorithm:
-    """The algorithm of a setup; raise for a hyper-parameter that it does not have."""
-    made = choose_algorithm(setup)
-    names = [param.name for param in made.params]
-    for name, value in setup.numbers.items():
-        require(
-            name in names,
-            lambda: (
-                f"does not apply to {made.name} with these parts, whose hyper-parameters are "
-                f"{', '.join(map(flag, names))}"
-            ),
-            **{flag(name): value},
-        )
-    return made
 
 
 def is_file(name: str) -> bool:

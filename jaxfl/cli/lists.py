@@ -10,9 +10,9 @@ from typing import Any
 from jaxfl.algorithms.registry import ALGORITHMS
 from jaxfl.cli.build import DATA
 from jaxfl.cli.imports import file_of
+from jaxfl.cli.options import hyper
 from jaxfl.cli.parser import Parser
 from jaxfl.cli.report import print_json
-from jaxfl.cli.written import flag
 from jaxfl.core.params import known
 from jaxfl.core.types import Algorithm, Param
 from jaxfl.data.partition import PARTITIONS
@@ -119,7 +119,7 @@ def _parameters(params: Sequence[Param]) -> list[dict[str, Any]]:
     return [
         {
             "name": param.name,
-            "option": flag(param.name),
+            "option": hyper(param.name),
             "doc": param.doc,
             "low": param.low,
             "above_low": param.open_low,

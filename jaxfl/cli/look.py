@@ -9,24 +9,24 @@ from collections.abc import Set as AbstractSet
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jaxfl.cli.folder import CHECKPOINT, CONFIG, aside, of_sweep
+from jaxfl.cli.compute import NO_FRONT, has_front, partial
+from jaxfl.cli.folder import PICTURES, begun, kind_of
 from jaxfl.cli.parser import Once, Parser
 from jaxfl.cli.readers import real, text
 from jaxfl.cli.report import facts, print_json, print_table, summary
-from jaxfl.cli.sweeping import NO_FRONT, PICTURES, has_front
 from jaxfl.cli.written import command, flag
 from jaxfl.core.errors import InputError, one_line, printable, require
 from jaxfl.core.files import replace
+from jaxfl.core.links import Links
 from jaxfl.engine.grid import TUNED
-from jaxfl.engine.results import RESULT, config, load
-from jaxfl.views.cells import as_sweep, axes, is_sweep, per_client, relabelled, restrict
+from jaxfl.engine.results import RESULT, load
+from jaxfl.views.cells import Grid, is_sweep, restrict
 from jaxfl.views.compare import compare
 from jaxfl.views.pictures import draw
 from jaxfl.views.rows import table
 from jaxfl.views.selection import AUTO, select
 from jaxfl.views.tables import Table
-from jaxfl.views.targets import Links, to_target
-from jaxfl.views.words import renamed
+from jaxfl.views.targets import to_target
 
 if TYPE_CHECKING:
     import xarray
@@ -87,15 +87,13 @@ def run_show(words: Sequence[str]) -> None:
                 print_json(facts(ds, [folder / RESULT if folder.is_dir() else folder]))
             if alone:
                 return
-            ds = as_sweep(ds, config(ds)["settings"]["algorithm"])
         targets = None
         if "target_loss" in given:
             value = real()("--target-loss", given["target_loss"])
             targets = to_target(ds, "loss", target=value, links=links)
         labels = dict(_pairs("label", given))
-        with renamed(labels):
-            ds = relabelled(ds, labels)
-            _print(table(ds, metrics=given.get("metric"), targets=targets), given)
+        shown = table(ds, metrics=given.get("metric"), targets=targets, labels=labels)
+        _print(shown, given)
 
 
 def run_compare(words: Sequence[str]) -> None:
@@ -114,9 +112,9 @@ def run_compare(words: Sequence[str]) -> None:
     given, *folders = _given(words, run_compare, "compare", 2)
     with _shown(*folders):
         both = [_load(folder, given) for folder in folders]
-        spans = [set(axes(ds)) if is_sweep(ds) else set() for ds in both]
+        spans = [set(Grid.of(ds).axes) for ds in both]
         for i, ds in enumerate(both):
-            if spans[i]:
+            if is_sweep(ds):
                 # options for an axis of the other sweep alone do not apply to this one
                 both[i] = _selected(ds, given, spans[1 - i] - spans[i])
         a, b = folders
@@ -165,7 +163,7 @@ def run_plot(words: Sequence[str]) -> None:
             labels=dict(_pairs("label", given)),
         )
         metrics = given.get("metric") or [""]
-        if is_sweep(ds) and not (has_front(files) or all(per_client(ds, m) for m in metrics)):
+        if is_sweep(ds) and not (has_front(files) or all(map(Grid.of(ds).per_client, metrics))):
             print(NO_FRONT, file=sys.stderr)
         if given.get("json"):
             print_json({"files": files})
@@ -255,26 +253,30 @@ def _links(given: dict[str, Any]) -> Links | None:
 
 
 def _load(path: Path, given: dict[str, Any]) -> xarray.Dataset:
-    """The result in a folder or a file."""
+    """The result in a folder or a file; of an unfinished sweep, as far as it is there."""
     require(path.exists(), lambda: f"There is no folder {path}")
     folder, file = (path, path / RESULT) if path.is_dir() else (path.parent, path)
-    way = command("sweep" if of_sweep(folder) else "run", "--resume", folder)
-    if not file.exists():
-        begun = of_sweep(folder) or (folder / CONFIG).exists() or aside(file).exists()
-        require(
-            not begun,
-            lambda: f"{folder} is unfinished, or has lost its {RESULT}",
-            lambda: f"continue with {way}",
+    kind = kind_of(folder)
+    way = command(kind, "--resume", folder)
+    if file.exists():
+        try:
+            ds = load(file, unchecked=given.get("unchecked", False))
+        except InputError as error:
+            if not kind:
+                raise
+            again = f"{way} writes it again"
+            again += ", or read it as it is with --unchecked" * bool(error.suggested)
+            raise InputError(error.problem, again) from None
+    else:
+        none = f"{folder} holds no {RESULT}, so it is no result of jaxfl"
+        require(kind, none)
+        unfinished = f"{folder} is unfinished, or has lost its {RESULT}"
+        require(kind == "sweep" and begun(folder), unfinished, f"continue with {way}")
+        ds = partial(folder)
+        print(
+            f"{printable(unfinished)}: this is what is there; {way} computes the rest.",
+            file=sys.stderr,
         )
-        raise InputError(f"{folder} holds no {RESULT}, so it is no result of jaxfl")
-    try:
-        ds = load(file, unchecked=given.get("unchecked", False))
-    except InputError as error:
-        if not (of_sweep(folder) or (folder / CHECKPOINT).exists()):
-            raise
-        again = "remove it, and " * (not of_sweep(folder)) + f"{way} writes it again"
-        again += ", or read it as it is with --unchecked" * bool(error.suggested)
-        raise InputError(error.problem, again) from None
     for name in set(OF_SWEEPS) & set(given):
         single = f"{flag(name)} is for sweeps, and {path} holds a single run"
         require(is_sweep(ds), single, "leave it out")
@@ -296,7 +298,7 @@ def _selected(
         alone = f"--over {over and over[0]} does not go with --choose-by none"
         require(not over, alone, "leave one out")
         return ds
-    if over is None and "choose_by" not in given and not set(TUNED) & set(axes(ds)):
+    if over is None and "choose_by" not in given and not set(TUNED) & set(Grid.of(ds).axes):
         return ds
     return select(ds, criterion, over=over, allow_test=given.get("allow_test", False)).ds
 

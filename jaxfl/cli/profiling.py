@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 
-from jaxfl.cli.build import algorithm_of, choose_problem
-from jaxfl.cli.options import Setup
-from jaxfl.cli.parser import parse_run
+from jaxfl.cli.build import choose_algorithm, choose_problem
+from jaxfl.cli.compute import absolute, computing
+from jaxfl.cli.parser import checked, parse
 from jaxfl.cli.report import print_json
-from jaxfl.cli.work import absolute, computing
+from jaxfl.cli.written import flag
 from jaxfl.core.errors import printable, require
 from jaxfl.core.progress import plural
 from jaxfl.engine.profiling import profile
@@ -16,7 +17,7 @@ from jaxfl.views.words import in_units
 
 __all__ = ["run_profile"]
 
-REFUSED = ("--out", "--resume", "--force", "--no-plot", "--checkpoint-every", "--eval-every")
+REFUSED = ("out", "resume", "extend", "force", "plan", "track", "no_plot")
 
 
 def run_profile(words: Sequence[str]) -> None:
@@ -28,25 +29,23 @@ def run_profile(words: Sequence[str]) -> None:
 
       jaxfl profile soteriafl_sgd --data mnist --model mlp --clients 100 --batch 32
     """
-    for word in words:
-        writes = word.split("=")[0] in REFUSED
-        require(
-            not writes,
-            lambda: f"{word} is an option of `jaxfl run`, and `jaxfl profile` writes no file",
-        )
     import jax
 
-    given, session = parse_run(words)
-    setup = Setup(**absolute(given))
-    with computing(setup):
-        algorithm, problem = algorithm_of(setup), choose_problem(setup)
+    study, session = parse("run", words)
+    for name in REFUSED:
+        written = f"{flag(name)} is an option of `jaxfl run`, and `jaxfl profile` writes no file"
+        require(not getattr(session, name), written)
+    study = checked(dataclasses.replace(study, options=absolute(study.options)), "run")
+    numbers = {name: values[0] for name, values in study.numbers.items()}
+    with computing(study.setup):
+        algorithm, problem = choose_algorithm(study.setup), choose_problem(study.setup)
         found = profile(
             algorithm,
             problem,
-            jax.random.key(setup.seed),
-            setup.rounds or 100,
-            noise=setup.noise,
-            **setup.numbers,
+            jax.random.key(study.seeds[0]),
+            numbers.pop("rounds", None) or 100,
+            noise=study.setup.noise,
+            **numbers,
         )
     if session.json:
         whole = {**found._asdict(), "of_matmul": found.of_matmul, "of_copy": found.of_copy}

@@ -9,10 +9,8 @@ from typing import Any
 
 from jaxfl.core.errors import assigned, printable
 
-__all__ = ["JSON", "TRACK", "as_typed", "command", "flag", "suggested"]
+__all__ = ["as_typed", "command", "flag", "suggested"]
 
-JSON = "print the result as one JSON object"  # the help of --json
-TRACK = "also write metrics to tensorboard:DIR, wandb:PROJECT or mlflow:URI"  # and of --track
 MANY = ("--data-option", "--partition-option")  # whose values are NAME=VALUE
 
 STOP = {"loss": "target-loss", "bound": "loss-bound", "sigma": "loss-sigma"}  # others: max-NAME
@@ -59,4 +57,6 @@ def suggested(name: str, value: Any) -> str:
     """An argument that a remedy asks for."""
     if name == "classes":
         return f"--data-option {name}={value}"
+    if name in ("resume", "extend"):
+        return f"{flag(name)} DIR"
     return flag(name) if value is None or value is True else f"{flag(name)} {value}"

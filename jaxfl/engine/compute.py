@@ -134,7 +134,7 @@ class Machine:
         self.devices, self.asked = devices, memory
         self.available = int(budget(memory, devices) * (1.0 if memory else share))
         self.compile_seconds, self.compilations = 0.0, 0
-        self.known: set[int] = set()  # compiled programs
+        self.known: set[Any] = set()  # programs and shapes that are compiled
         self.placed: tuple[Any, Any] = (None, None)
 
     def compiled(self, program: Program, chunk: Chunk, options: Options) -> Compiled:
@@ -144,8 +144,8 @@ class Machine:
         if tall * wide > 1 and tall % parts and wide % parts:  # planned for other devices
             wide = math.ceil(wide / parts) * parts
         run = compiled(program, (tall, wide), options, self.devices)
-        if id(run) not in self.known:
-            self.known.add(id(run))
+        if (id(program), chunk.shape) not in self.known:
+            self.known.add((id(program), chunk.shape))
             self.compile_seconds += run.seconds
             self.compilations += 1
         if run.bytes > self.available and not self._resident(program, chunk, run):
@@ -176,7 +176,8 @@ class Machine:
         follower: Follower,
     ) -> Arrays:
         """All rounds of a chunk, evaluated at its cadence.  Raise where it is too large."""
-        follower.compiling(number)
+        if (id(program), chunk.shape) not in self.known:
+            follower.compiling(number)
         run = self.compiled(program, chunk, options)
         if self.placed[0] != (id(program), run.shardings[8]):
             self.placed = (None, None)  # before the next one takes memory

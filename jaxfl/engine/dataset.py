@@ -167,8 +167,10 @@ def record_of(
         rounds = int(stopped) if why else cell.rounds
         ended = LOST.format(int(lost)) if lost == lost else str(why) or DONE
         counts = {name: arrays[name][at] for name in Info._fields}
-        seen = np.isfinite(counts["clients"])
-        rows = [{name: int(a[k]) for name, a in counts.items()} for k in np.flatnonzero(seen)]
+        seen = np.flatnonzero(np.isfinite(counts["clients"]))
+        if "eps_spent" not in found.options.keep:
+            seen = seen[-1:]
+        rows = [{name: int(a[k]) for name, a in counts.items()} for k in seen]
         log = Log(arrays["rounds"][seen].tolist(), [{} for _ in rows], rows)
     end: Any = np.int32(rounds)  # events read no other field of a state
     about = {

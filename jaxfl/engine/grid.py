@@ -205,13 +205,13 @@ def _maker(
 ) -> tuple[Callable[[dict[str, Any]], Algorithm], set[str]]:
     """A function from the static values to the algorithm, and the static axes that it takes."""
     if isinstance(build, str | Algorithm) or not callable(build):
-        _single("algorithm", given, "build")
+        _single("algorithm", given, "algorithm")
         one = isinstance(build, str | Algorithm)
         listed: list[Any] = [build] if one else [*build] if isinstance(build, Iterable) else []
         require(
             listed and all(isinstance(a, str | Algorithm) for a in listed),
             "must be algorithms, their names, or a function",
-            build=build,
+            algorithm=build,
         )
         roles = PARTS & given.keys()
         if roles:  # parts are axes of the algorithms that are named

@@ -15,6 +15,7 @@ from jaxfl.core.types import Key
 from jaxfl.core.version import __version__
 from jaxfl.engine import stopping
 from jaxfl.engine.checkpoint import Place
+from jaxfl.engine.dataset import Found
 from jaxfl.engine.grid import Grid, word
 from jaxfl.engine.plan import (
     SAME,
@@ -50,7 +51,7 @@ class Planned:
     def __init__(self, store: Store, grid: Grid, keys: Sequence[Key], options: Options) -> None:
         self.store, self.grid, self.options = store, grid, options
         self.drawn = store.header.get("drawn", drawn())
-        self.words = [key_word(key) for key in keys]
+        self.keys, self.words = keys, [key_word(key) for key in keys]
         self.names = [addresses(study, options) for study in grid.studies]
         self.programs: list[Program | None] = [self._program(line) for line in store.programs]
         self.chunks: list[Chunk | None] = [self._chunk(line) for line in store.chunks]
@@ -90,6 +91,11 @@ class Planned:
         program = self.programs[self.chunk(number).program]
         assert program is not None
         return program
+
+    def found(self, chunks: Sequence[Any]) -> Found:
+        """The runs with these arrays of their chunks."""
+        made: Any = self.programs
+        return Found(self.grid, self.keys, self.options, made, chunks)
 
     @property
     def current(self) -> list[int]:

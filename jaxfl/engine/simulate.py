@@ -36,7 +36,7 @@ from jaxfl.engine.stopping import Stop
 from jaxfl.problems.identity import dtype
 from jaxfl.rounds.blocks import start
 
-__all__ = ["Metric", "Progress", "Run", "Stop", "base_key", "options_of", "simulate"]
+__all__ = ["Metric", "Progress", "Run", "Stop", "base_key", "options_of", "simulate", "simulated"]
 
 
 @dataclasses.dataclass(repr=False)
@@ -90,6 +90,7 @@ class Run(Record):
     def extend(self, rounds: int, **more: Any) -> Run:
         """Continue until round ``rounds``, with the same hyper-parameters and streams of draws.
 
+        The result is in memory: ``simulate(..., out=folder, extend=True)`` continues in a folder.
         ``more`` are ``stop``, ``progress`` and ``callbacks`` of :func:`simulate`.  Without ``stop`` no
         rule ends the new rounds; :meth:`privacy` still counts the earlier ones.
         """
@@ -106,11 +107,10 @@ class Run(Record):
         grid = found.grid._replace(studies=(study._replace(cells=(cell,)),))
         stop = more.pop("stop", None)
         stopping.check(stop, found.options.metrics_on)
-        options, store = found.options._replace(stop=stop), self.computed.store
-        how = How(store.folder, extend=True, **more)  # which is opened anew, and held
+        options, how = found.options._replace(stop=stop), How(extend=True, **more)
         assert self.base is not None
-        kept = store if store.folder is None else None
-        return _run(computed(lambda: grid, self.base, options, how, True, kept), self.base)
+        done = computed(lambda: grid, self.base, options, how, True, self.computed.store.detached())
+        return _run(done, self.base)
 
 
 def base_key(key: Key | None, taker: str, several: str) -> Key:
@@ -230,11 +230,16 @@ def simulate(
     def make() -> Grid:
         return lay_out(algorithm, problem, {}, fixed, [whole("seed", seed, 0)], noise, metrics_on)
 
+    return simulated(make, base, options, how)
+
+
+def simulated(make: Callable[[], Grid], base: Key, options: Options, how: How) -> Run:
+    """The run of a grid that has one, computed, and written where it has a folder."""
     done = computed(make, base, options, how, alone=True)
     report_failures(done)
     run = _run(done, base)
     for one in run.advice():
-        warnings.warn(one, stacklevel=2)
+        warnings.warn(one, stacklevel=3)
     return run
 
 
@@ -255,7 +260,8 @@ def _run(done: Computed, base: Key) -> Run:
     log = batch.log.at(0, 0)
     run = Run(**{**vars(record), "state": batch.state, "log": log}, computed=done, base=base)
     run.settings["key"] = np.asarray(jax.random.key_data(run.key)).tolist()
-    run.compile_seconds, run.seconds = done.about["compile_seconds"], done.about["seconds"]
+    run.compile_seconds = done.about["compile_seconds"]
+    run.seconds = run.compile_seconds + batch.seconds
     if "gradient_bound" in run.values:
         x = study.algorithm.output(batch.state)
         run.points = (0, start(run.key, run.problem)), (int(batch.state.t), x)

@@ -249,6 +249,7 @@ def last(run: jaxfl.Run) -> np.ndarray:
 SLOW = ("dp_gd", "rrpsgd", "ef21")  # their parts are seen in others
 
 
+@pytest.mark.plain
 @pytest.mark.parametrize(
     "name", [pytest.param(n, marks=pytest.mark.full if n in SLOW else ()) for n in LOOPS]
 )
@@ -361,6 +362,7 @@ MOVES: dict[str, tuple[dict[str, Any], dict[str, Any], list[float]]] = {
 }  # fmt: skip
 
 
+@pytest.mark.plain
 @pytest.mark.parametrize("name", MOVES)
 def test_a_record_moves_messages_by_what_the_event_says(name: str) -> None:
     """One record exchanged for its negation, no noise, on a path that turns its gradient around."""
@@ -481,6 +483,7 @@ def test_more_clients_share_the_noise_of_a_curator() -> None:
 # --- the papers' numbers -------------------------------------------------------------------------
 
 
+@pytest.mark.plain
 @pytest.mark.parametrize(
     "name", ["dp_gd", "rrpsgd", "dp_srm", "ldp_spider", "isrl_svrg", "q_dpsgd_1"]
 )

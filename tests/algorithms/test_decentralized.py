@@ -109,6 +109,7 @@ def transcribed(run: jaxfl.Run, name: str) -> np.ndarray:
     return x
 
 
+@pytest.mark.plain
 @pytest.mark.parametrize("name", ["q_dpsgd_1", "sdm_dsgd", "dp_dsgd"])
 def test_transcription(name: str, key: jax.Array) -> None:
     more = {"q_dpsgd_1": {"quantum": 0.05, "consensus": 0.8}, "sdm_dsgd": {"k": 4, "theta": 0.7}}

@@ -222,6 +222,7 @@ CASES: dict[str, tuple[Callable, dict[str, Any]]] = {
 SLOW = ("localized_nesterov", "one_pass_mbsgd")
 
 
+@pytest.mark.plain
 @pytest.mark.parametrize(
     "name", [pytest.param(n, marks=pytest.mark.full if n in SLOW else ()) for n in CASES]
 )
@@ -288,6 +289,7 @@ def test_single_passes_use_every_record_once(key: jax.Array) -> None:
     refused(lambda: run.extend(10), "use 70 samples of each client once")
 
 
+@pytest.mark.full
 def test_one_program_for_all_phases(key: jax.Array) -> None:
 
     before = program._compiled.cache_info().currsize
@@ -336,11 +338,7 @@ def test_projection_onto_two_sets(seed: int, x64: None) -> None:
 
 @pytest.mark.parametrize(
     "scheme",
-    [
-        "with_replacement",  # a record may be drawn twice; the others are slow
-        pytest.param("poisson", marks=pytest.mark.full),
-        pytest.param("without_replacement", marks=pytest.mark.full),
-    ],
+    ["with_replacement", "poisson", "without_replacement"],  # the first may draw a record twice
 )
 def test_a_record_moves_one_phase_and_no_further_than_stated(scheme: str) -> None:
     """2L/K_i for each time that it is drawn, and nothing in any other phase."""
@@ -413,6 +411,7 @@ def test_numbers_of_silos_of_two_sizes() -> None:
     assert max(each) > 1.01 * each[0]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("name", "numbers"),
     [

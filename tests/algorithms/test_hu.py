@@ -70,6 +70,7 @@ def loop(run: jaxfl.Run, D: Draws) -> np.ndarray:
     return x
 
 
+@pytest.mark.plain
 @pytest.mark.parametrize(
     ("part", "name"),
     [*(("uniform", name) for name in NAMES), ("everyone", "scaffold")],
@@ -123,6 +124,7 @@ def test_poisson_batches_have_b_rows_a_step_in_the_mean(key: jax.Array) -> None:
     assert abs(run.totals["gradients"] - mean) < 5 * np.sqrt(mean)
 
 
+@pytest.mark.full
 def test_local_steps_are_an_axis(key: jax.Array) -> None:
     """Cells with different tau and noise share a program, and each is its run."""
     problem, fixed = a_problem(), {"lr": 0.1, "batch": 4, "precision": 1e-6}

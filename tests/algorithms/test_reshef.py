@@ -91,6 +91,7 @@ def plain(run: jaxfl.Run) -> np.ndarray:
     return np.mean(points, axis=0)
 
 
+@pytest.mark.plain
 @pytest.mark.parametrize("name", ["mu2_untrusted", "mu2_trusted", "noisy_mu2", "mu2", "noisy_sgd"])
 def test_transcription(name: str, key: jax.Array) -> None:
     numbers, parts = dict(NUMBERS), {} if name == "mu2" else {"noise": "per_client"}
@@ -107,6 +108,7 @@ def test_transcription(name: str, key: jax.Array) -> None:
 POWERS = ((1.0, 1.0), (0.0, 1.0), (2.0, 1.0), (1.0, 0.0), (1.5, 0.5))
 
 
+@pytest.mark.plain
 @pytest.mark.parametrize(("p", "r"), POWERS)
 def test_transcription_with_other_weights(p: float, r: float, key: jax.Array) -> None:
     """With both 1 the loops of the algorithms and of Section 3.1 agree."""
@@ -116,6 +118,7 @@ def test_transcription_with_other_weights(p: float, r: float, key: jax.Array) ->
     np.testing.assert_allclose(run.x, weighted(run), rtol=5e-5, atol=5e-6)
 
 
+@pytest.mark.plain
 @pytest.mark.parametrize(("p", "r"), POWERS[1:])
 def test_one_record_moves_what_is_sent_by_the_shift_of_its_weights(p: float, r: float) -> None:
     """As below, where the change of q_t is another in every round."""
@@ -234,6 +237,7 @@ def test_samples_are_dealt_in_turn() -> None:
     assert not np.asarray(p.x0).any()
 
 
+@pytest.mark.full
 def test_a_cell_of_small_size(data_dir) -> None:
     """3,000 of the samples, M = 10: every number by the public API, noise from rho."""
     cells = reshef.tables(

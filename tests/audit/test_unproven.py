@@ -187,7 +187,13 @@ BROKEN: dict[str, tuple[Callable[[], Algorithm], dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("case", BROKEN)
+PLAIN = ("std", "before", "server")  # what catches planted bugs
+
+
+@pytest.mark.parametrize(
+    "case",
+    [pytest.param(case, marks=pytest.mark.plain if case in PLAIN else ()) for case in BROKEN],
+)
 def test_an_event_that_a_part_breaks_is_refuted(case: str) -> None:
     make, options = BROKEN[case]
     found = attack(make(), confidence=0.999, **options)
@@ -231,6 +237,7 @@ MISSED: dict[str, tuple[Callable[[], Algorithm], dict[str, Any]]] = {
 }
 
 
+@pytest.mark.plain
 @pytest.mark.parametrize("unseen", MISSED)
 def test_an_audit_says_what_it_does_not_look_at(unseen: str) -> None:
     make, options = MISSED[unseen]

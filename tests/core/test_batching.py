@@ -79,6 +79,7 @@ def test_cells_in_seeds(whose: str) -> None:
     check(jax.jit(over_seeds)(jnp.asarray(given), x, C), every, x, int(every.sum()))
 
 
+@pytest.mark.full
 def test_svrg_pays_for_its_own_passes(monkeypatch: pytest.MonkeyPatch) -> None:
     """As many full gradients as its runs count, where a select would take one in every round."""
     honest = metrics.mean_gradient

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 import pytest
-from told import mistakes, refused
+from told import refusals
 
 from jaxfl.cli.written import as_typed, suggested
 from jaxfl.core.checks import counts, finite, numeric, stacked
@@ -27,8 +26,7 @@ def test_the_command_line_renders_the_same_record() -> None:
     assert str(error.within("cdp_sgd with k=3")).startswith("cdp_sgd with k=3: batch_size = 2 is")
 
 
-@pytest.mark.plain
-@mistakes(
+test_mistakes_get_one_sentence = refusals(
     (lambda: require(False, "A file is gone"), "^A file is gone.$"),
     (lambda: number("p", math.nan), "^p = nan is not a number.$"),
     (lambda: number("p", np.complex64(1)), r"^p = .*\+0j\) is not a number.$"),
@@ -48,8 +46,6 @@ def test_the_command_line_renders_the_same_record() -> None:
     (lambda: numeric("X", [2**40]), "^X has integers beyond 32 bits"),
     (lambda: finite("X", np.array([[1.0], [math.nan]])), "^X is not finite in row 1: replace"),
 )
-def test_mistakes_get_one_sentence(call: Any, words: str) -> None:
-    refused(call, words)
 
 
 def test_errors_of_a_users_code_are_told_with_their_cause() -> None:

@@ -12,7 +12,7 @@ import optax
 import pytest
 from planned import planned
 from rows import a_problem
-from told import mistakes, refused
+from told import refusals, refused
 
 import jaxfl
 from jaxfl.core.schedules import RULES, pieces, schedule
@@ -123,8 +123,7 @@ def gd(**given: Any) -> Any:
     return lambda: planned("ldp_gd", a_problem(), 3, **given)
 
 
-@pytest.mark.plain
-@mistakes(
+test_mistakes = refusals(
     (lambda: schedule("cosin:0.3"), "There is no schedule 'cosin:0.3'"),
     (lambda: schedule("cosine:"), "cosine:A,B"),
     (lambda: schedule("step:1,2"), "with 3 finite"),
@@ -134,5 +133,3 @@ def gd(**given: Any) -> Any:
     (gd(sigma="linear:1,2"), "sigma cannot change from round"),
     (gd(lr="linear:0.1,-0.2", sigma=0.1), r"lr = -0\.2"),
 )
-def test_mistakes(call: Any, words: str) -> None:
-    refused(call, words)

@@ -12,7 +12,7 @@ import jax
 import numpy as np
 import pandas
 import pytest
-from told import mistakes, refused
+from told import refusals, refused
 
 from jaxfl import data, make_problem, models
 from jaxfl.data import sources
@@ -480,8 +480,7 @@ def split(*given: Any, **more: Any) -> Any:
     return lambda: data.split(*given, **more)
 
 
-@pytest.mark.plain
-@mistakes(
+test_mistake = refusals(
     (lambda: data.load("digit"), "did you mean 'digits'"),
     (lambda: data.load("a9a", directory="/no/such"), "not a directory"),
     (lambda: data.load_libsvm("/no/such"), "does not exist"),
@@ -533,8 +532,6 @@ def split(*given: Any, **more: Any) -> Any:
     (lambda: data.from_frame(user(2)), "must be a DataFrame"),
     (lambda: make_problem(models.logistic(1), TABLE), "a DataFrame: read a table with"),
 )
-def test_mistake(call, words):
-    refused(call, words)
 
 
 BAD_LIBSVM = [

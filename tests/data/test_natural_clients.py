@@ -17,14 +17,14 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas
 import pytest
-from told import mistakes, refused
+from jaxfl.cli.work import absolute
+from told import refusals, refused
 
 import jaxfl
 from jaxfl import data, make_problem, models
 from jaxfl.cli.build import choose_problem
 from jaxfl.cli.lists import tables
 from jaxfl.cli.options import Setup
-from jaxfl.cli.work import absolute
 from jaxfl.data import sources
 from jaxfl.data.leaf import LETTERS
 from jaxfl.problems.problem import held_out
@@ -84,8 +84,7 @@ def owned(*given: Any, **more: Any) -> Any:
     return lambda: data.from_clients(*given, **more)
 
 
-@pytest.mark.plain
-@mistakes(
+test_mistakes_in_owners = refusals(
     (owned(CLIENTS, test_owner=[0]), "test_owner = .0. needs test examples"),
     (owned(CLIENTS, CLIENTS[:1]), "has 1 parts, and there are 2 clients: give one"),
     (owned(CLIENTS, {"a": ONE}), "must be a list, as the clients are"),
@@ -97,8 +96,6 @@ def owned(*given: Any, **more: Any) -> Any:
         r"test_owner = \[0, -2\] must lie in 0\.\.1",
     ),
 )
-def test_mistakes_in_owners(call, words):
-    refused(call, words)
 
 
 # --- LEAF ----------------------------------------------------------------------------------------
@@ -317,6 +314,7 @@ def test_cifar100(archive):
 # --- on the command line -------------------------------------------------------------------------
 
 
+@pytest.mark.full
 def test_a_sweep_of_the_clients_of_leaf(tmp_path, monkeypatch, shell):
     """A folder beside the working folder; all clients, or the first few; vectors for softmax."""
     for part, m in (("train", 4), ("test", 1)):
@@ -421,8 +419,7 @@ def spoilt(**changed: Any) -> Any:
     return examples([ROWS[0], {**ROWS[1], **changed}])
 
 
-@pytest.mark.plain
-@mistakes(
+test_mistakes_in_examples = refusals(
     (examples({"train": ROWS}), "a dict with the keys train: pass one of its data sets"),
     (examples(3), "The data set is 3, and must be rows, each a dict"),
     (examples([]), "The data set has no rows"),
@@ -438,8 +435,6 @@ def spoilt(**changed: Any) -> Any:
     (spoilt(label=None), "row 1, has None as 'label': fill it in"),
     (examples(test=[{"image": IMAGES[0, :2], "label": 0}]), "test set, leaf .0., has rows of"),
 )
-def test_mistakes_in_examples(call, words):
-    refused(call, words)
 
 
 # --- heterogeneity -------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from planned import planned
-from told import mistakes, refused
+from told import refusals
 
 import jaxfl
 from jaxfl.problems import models
@@ -66,6 +66,7 @@ def test_a_run_is_the_same(name: str, how: str, problems: dict[str, jaxfl.Proble
         np.testing.assert_allclose(run.metrics[metric], series, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.full
 def test_cohorts_of_a_crowd_read_only_their_own() -> None:
     """A million clients take no memory: nothing of size n * m * features is ever made."""
     n, m = 1_000_000, 8
@@ -92,6 +93,7 @@ def test_cohorts_of_a_crowd_read_only_their_own() -> None:
     np.testing.assert_allclose(algorithm.output(after), -0.1 * g, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.full
 def test_many_clients_have_no_series_each() -> None:
     data = jaxfl.data.generated(make, CLIENTS + 1, 1, source=jax.random.key(0), classes=2)
     problem = jaxfl.make_problem(models.logistic(FEATURES), data, np.zeros(FEATURES))
@@ -110,8 +112,7 @@ NAN, SIX = jnp.full(FEATURES, jnp.nan), jnp.zeros(FEATURES + 1)
 UNLIKE = np.zeros((3, 9, 5)), np.zeros((2, 9))
 
 
-@pytest.mark.plain
-@mistakes(
+test_mistakes_get_one_sentence = refusals(
     (made(clients=0), "clients"),
     (made(samples=0), "samples"),
     (made(count=[9, 9]), "count = .* must hold one integer for each"),
@@ -121,5 +122,3 @@ UNLIKE = np.zeros((3, 9, 5)), np.zeros((2, 9))
     (made(make=lambda key, i, j: (SIX, 1)), "features"),
     (lambda: jaxfl.data.mapped(UNLIKE), r"\(clients, samples, ...\)"),
 )
-def test_mistakes_get_one_sentence(call: Any, words: str) -> None:
-    refused(call, words)

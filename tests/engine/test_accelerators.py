@@ -3,6 +3,7 @@
 import jax
 import numpy as np
 import pytest
+from jaxfl.engine.record import dtype
 from rows import ROWS, Row
 
 import jaxfl

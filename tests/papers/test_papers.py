@@ -288,6 +288,7 @@ def test_shifts_pay_off_by_label_with_many_rounds() -> None:
                for way in ("direct", "shifted"))  # fmt: skip
 
 
+@pytest.mark.full
 def test_steps_are_those_of_least_utility(tmp_path: Path) -> None:
     """Of the private rerun, by runs of other seeds, which the sweep keeps; a published one is kept."""
     rows = jaxfl.data.split("digits", clients=10)
@@ -447,14 +448,8 @@ SMOKE = ("soteriafl-figure-1", "soteriafl-figure-4", "soteriafl-when", "hu-figur
          "hu-figure-7", "gao-figure-2", "gao-table-1", "reshef-table-1")  # fmt: skip
 
 
-# A quarter of a minute each, and the models and data of others (Gao: see test_gao).
-LONG = ("soteriafl-figure-1", "soteriafl-figure-4", "soteriafl-when", "hu-figure-5", "hu-figure-7",
-        "gao-figure-2")  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.full if name in LONG else ()) for name in SMOKE]
-)
+@pytest.mark.full  # from a second to a quarter of a minute each
+@pytest.mark.parametrize("name", SMOKE)
 def test_every_study_in_a_glimpse(name: str, data_dir: Path, tmp_path: Path) -> None:
     """From the data to the page, whatever comes out; the other entries are other numbers of these."""
     entry = papers.entry(name)

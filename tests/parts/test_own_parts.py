@@ -164,6 +164,7 @@ def by_leaf(rate: float, model: Model) -> Server:
     return servers.optimizer(make, name="by leaf", model=model)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("rate", [0.3, 0.0])
 def test_a_server_steps_leaf_by_leaf(key: jax.Array, rate: float) -> None:
     """As a loop in NumPy does; resumed equals uninterrupted, and a sweep equals its runs."""

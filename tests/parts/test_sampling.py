@@ -275,7 +275,7 @@ def test_a_strip_nearly_always_suffices():
     assert strip(3.0, 4) == 4  # no more than the slots that there are
 
 
-@pytest.mark.parametrize(("name", "who"), [("ldp_svrg", "everyone"), ("ldp_sgd", "uniform")])
+@pytest.mark.parametrize(("name", "who"), [("ldp_sgd", "uniform"), ("ldp_svrg", "everyone")])
 def test_packed_runs_are_those_of_padded_slots(name, who, key, monkeypatch):
     problem = a_problem()  # clients of different sizes
     numbers = {"lr": 0.1, "clip": 0.5, "sigma": 0.1, "batch": 6, "eval_every": 0}

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from planned import planned
 from rows import ROWS, a_network, a_problem
-from told import mistakes, refused
+from told import refusals, refused
 
 import jaxfl
 from jaxfl.audit.checks import sensitivity
@@ -52,6 +52,7 @@ def test_rounding_is_to_the_nearest(kind: str) -> None:
     assert storage.packed(tree, "exact") is tree
 
 
+@pytest.mark.full
 @pytest.mark.optimized
 @KINDS
 def test_the_servers_shift_follows_the_rounded_ones(kind: str) -> None:
@@ -147,6 +148,7 @@ def test_messages_move_by_no_more_than_is_declared(kind: str) -> None:
     assert 0.999 < found.ratio < 1 + 1e-5
 
 
+@pytest.mark.full
 @pytest.mark.once
 @KINDS
 def test_a_run_goes_on_as_it_was(kind: str, tmp_path: Path) -> None:
@@ -226,14 +228,10 @@ def half(name: str, storage: str = "float16", **parts: Any) -> Any:
     return lambda: jaxfl.algorithm(name, storage=storage, **parts)
 
 
-@pytest.mark.once
-@pytest.mark.plain
-@mistakes(
+test_what_cannot_be_is_refused = refusals(
     (half("soteriafl_sgd", "bfloat"), "bfloat16"),
     (half("ldp_sgd"), "keep nothing of a client"),
     (half("sdm_dsgd"), "keep nothing of a client"),
     (half("soteriafl_sgd", compressor=compressor("identity")), "keep nothing"),
     (half("soteriafl_sgd", aggregation=aggregation("secure_sum")), "acts on sums alone"),
 )
-def test_what_cannot_be_is_refused(call: Any, words: str) -> None:
-    refused(call, words)

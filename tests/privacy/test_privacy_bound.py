@@ -47,6 +47,7 @@ def test_a_small_bound_counts_as_a_clip_and_a_large_one_as_twice_the_whole(schem
     assert proven(batch_clipped(None, 0.05), scheme) == math.inf
 
 
+@pytest.mark.plain
 @pytest.mark.parametrize("q", [0.01, 0.2])
 @pytest.mark.parametrize("eps", [0.1, 1.0, 3.0])
 def test_where_an_undrawn_record_leaves_the_mean_at_the_rim(q: float, eps: float) -> None:

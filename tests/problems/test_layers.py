@@ -254,7 +254,7 @@ def check(model: Any, data: Any) -> jax.Array:
     return x
 
 
-PLAIN = ("embedding", "convolutions", "borrowed")
+PLAIN = ("embedding", "convolution", "borrowed")
 
 
 @pytest.mark.parametrize(
@@ -277,7 +277,7 @@ PARTS: dict[str, Callable[[str], bool]] = {
     "biases": lambda path: "bias" in path,
     "some": lambda path: zlib.crc32(path.encode()) % 3 > 0,
 }
-FROZEN = ("convolutions", "positions", "sequences", "nnx sequences", "twice", "borrowed")
+FROZEN = ("twice", "convolutions", "positions", "sequences", "nnx sequences", "borrowed")
 
 
 @pytest.mark.parametrize("part", PARTS)

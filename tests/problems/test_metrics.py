@@ -230,6 +230,7 @@ def test_gradients_of_convolutions(monkeypatch: pytest.MonkeyPatch, numbers: int
     np.testing.assert_allclose(found["grad_norm_sq"], jnp.sum(gradient**2), 1e-4)
 
 
+@pytest.mark.full
 def test_the_multiplications_of_a_loss() -> None:
     """Of a convolution's 4 x 4 places, 25 weights and 2 filters, and of each step of a recurrent layer."""
     image = jax.ShapeDtypeStruct((4, 4, 1), jnp.float32), jax.ShapeDtypeStruct((), jnp.int32)

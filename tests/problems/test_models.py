@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import linen, nnx
-from told import mistakes, refused
+from told import refusals, refused
 from zoo import FEATURES, ZOO, Entry, examples, point
 
 import jaxfl
@@ -247,6 +247,7 @@ DEEP: dict[str, tuple[Callable[[], Model], Any]] = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", DEEP)
 def test_deep_networks(name: str, caplog: pytest.LogCaptureFixture) -> None:
     """Structural gradients without a notice, kernels that go to workers (no layer, with parameters
@@ -347,6 +348,7 @@ def test_double_precision_on_request(key: jax.Array) -> None:
         assert make_problem(model, client_data()).model.init(key).dtype == jnp.float32
 
 
+@pytest.mark.full
 def test_whole_floats_are_class_numbers(key: jax.Array) -> None:
     a, y = client_data().train
     for model in (models.logistic(FEATURES), models.softmax_regression(FEATURES, 2)):
@@ -373,6 +375,7 @@ def test_a_loss_without_a_hash_serves(key: jax.Array) -> None:
     assert np.isfinite(run.metrics["loss"]).all()
 
 
+@pytest.mark.full
 @pytest.mark.optimized
 def test_losses_of_many_cells_and_seeds_are_those_of_one() -> None:
     """Evaluated as a sweep does, at more than 65,536 outputs of each seed."""
@@ -439,8 +442,7 @@ LINEAR, CONV = nnx.Linear(5, 3, rngs=nnx.Rngs(0)), linen.Conv(3, (3, 3))
 FLAX = flax_model(linen.Dense(2), (FEATURES,), loss=lambda z, y: z.missing)
 
 
-@pytest.mark.plain
-@mistakes(
+test_mistakes_get_one_sentence = refusals(
     (dense_and(linen.BatchNorm(use_running_average=True)), "batch norm by [^,]*norm.$"),
     (flax(dropping), "only: leave out dropout.$"),
     (flax(linen.Dense(1)), "one for each class"),
@@ -496,5 +498,3 @@ FLAX = flax_model(linen.Dense(2), (FEATURES,), loss=lambda z, y: z.missing)
     (lossy(raising(RuntimeError("one\ntwo"))), r"RuntimeError: one.\.$"),
     (lambda: make_problem(FLAX, client_data()), "fails on one example"),
 )
-def test_mistakes_get_one_sentence(call: Any, words: str) -> None:
-    refused(call, words)

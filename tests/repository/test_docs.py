@@ -62,6 +62,7 @@ def test_every_docstring_has_the_equation(generator: ModuleType) -> None:
         assert generator.equation(make), f"{name} has no equation block"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", DOCTESTED)
 def test_examples_in_docstrings(name: str) -> None:
     module = importlib.import_module(name)

@@ -101,6 +101,7 @@ def test_blocks_chunks_and_resuming_change_nothing(
     same(run, whole)
 
 
+@pytest.mark.full
 def test_sweeps_are_the_same(x64: None) -> None:
     """Cells with coins of their own, seeds, and chunks of three runs."""
     name, grid = "ldp_svrg", {"lr": [0.1, 0.2], "refresh": [0.2, 0.5]}

@@ -118,6 +118,7 @@ ALONE = {
 }
 
 
+@pytest.mark.plain
 @pytest.mark.parametrize("way", ALONE)
 def test_no_noise_comes_twice(way: str, key: jax.Array) -> None:
     """Whatever the period: of 300 rounds of one client no two have the same noise."""
@@ -132,6 +133,7 @@ def test_no_noise_comes_twice(way: str, key: jax.Array) -> None:
     assert len(np.unique(moves.round(3), axis=0)) == 300
 
 
+@pytest.mark.plain
 @pytest.mark.parametrize("name", ["cdp_gd", "sdm_dsgd"])
 def test_noise_does_not_know_the_mask(name: str) -> None:
     """Weights are drawn as noise is, and multiply it: one key for both would give their squares."""

@@ -1,14 +1,9 @@
 """`jaxfl show`, `compare` and `plot`: what they print and write, and one sentence for mistakes."""
 
-import contextlib
 import csv
 import dataclasses
 import io
 import json
-import os
-import pty
-import subprocess
-import sys
 from pathlib import Path
 
 import grids
@@ -123,21 +118,6 @@ def test_show_under_other_names(sweep: Path, single: Path, shell: Shell) -> None
     assert "ldp_sgd" not in text
     assert "did you mean 'eps'?" in shell.refused("show", sweep, "--label", "epz=a")
     assert "Soteria" in shell("show", single, "--label", "soteriafl_sgd=Soteria").out
-
-
-def test_on_a_terminal_the_best_rows_are_bold(sweep: Path) -> None:
-    ours, theirs = pty.openpty()
-    environment = os.environ | {"TERM": "xterm-256color", "COLUMNS": "200"}
-    command = [sys.executable, "-m", "jaxfl", "show", str(sweep)]
-    subprocess.run(command, stdout=theirs, env=environment, check=True)
-    os.close(theirs)
-    shown = b""
-    with contextlib.suppress(OSError):  # the other end is closed
-        while part := os.read(ours, 65536):
-            shown += part
-    os.close(ours)
-    assert b"\x1b[1m" in shown
-    assert b"ldp_sgd" in shown
 
 
 # --- compare -------------------------------------------------------------------------------------
