@@ -216,7 +216,7 @@ def portable(name: str, values: Array) -> Array:
 
 
 def exact(name: str, values: Any) -> Array:
-    most = np.nanmax(np.abs(np.asarray(values, np.float64)), initial=0)
+    most = np.nanmax(np.abs(np.asarray(values)), initial=0)
     require(
         most <= EXACT,
         lambda: f"{name} reaches {most:.6g}, beyond 2**53, where a result file would round it",
