@@ -11,6 +11,7 @@ from jaxfl.algorithms.resolution import build
 from jaxfl.data.samples import measured
 from jaxfl.engine.loop import advance, initial
 from jaxfl.problems.facts import facts_of
+from jaxfl.problems.identity import dtype
 
 ROUNDS = 5
 
