@@ -131,6 +131,8 @@ def options_of(
     choice("noise", noise, NOISES)
     choice("metrics_on", metrics_on, ("train", "test", "validation"))
     stopping.check(stop, metrics_on)
+    listed = isinstance(keep, list | tuple | set | frozenset)
+    require(listed, f"must be a list of {', '.join(KEPT)}", keep=keep)
     for name in keep:
         choice("keep", name, KEPT)
     return Options(
