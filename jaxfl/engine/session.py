@@ -257,11 +257,8 @@ def _collect(driver: Driver, planned: Planned, todo: Sequence[int], tracker: Tra
             if found is None:
                 tracker.pulse()
                 continue
-            number, reply = found
-            if "state" in reply:
-                planned.store.save_bytes(number, reply["state"])
-            planned.store.write(number, reply["arrays"])
-            tracker.collected(number, reply["arrays"])
+            planned.store.write(*found)
+            tracker.collected(*found)
 
 
 def _divided(
