@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 import xarray
+from jaxfl.cli.sweep_parser import parse_sweep
+from jaxfl.engine.sweeps import engine, store
 from told import Shell
 
 import jaxfl
 from jaxfl.cli import main, sweeping
-from jaxfl.cli.sweep_parser import parse_sweep
 from jaxfl.engine.results import config
-from jaxfl.engine.sweeps import engine, store
 
 pytestmark = pytest.mark.once
 

@@ -19,6 +19,8 @@ import jax
 import numpy as np
 import pytest
 import xarray
+from jaxfl.engine.sweeps import store
+from jaxfl.engine.sweeps.plan import Chunk
 from told import refused
 
 import jaxfl
@@ -27,8 +29,6 @@ from jaxfl.cli.build import algorithm_of, choose_problem
 from jaxfl.cli.folder import Folder
 from jaxfl.core.checks import conforms
 from jaxfl.engine import checkpoint, results
-from jaxfl.engine.sweeps import store
-from jaxfl.engine.sweeps.plan import Chunk
 
 pytestmark = pytest.mark.once
 

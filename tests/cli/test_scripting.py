@@ -7,6 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from jaxfl.cli.sweep_parser import parse_sweep
 from scripts import ROOT
 from told import Shell
 
@@ -14,7 +15,6 @@ from jaxfl.cli import PARSERS, main
 from jaxfl.cli.completion import SHELLS
 from jaxfl.cli.config import with_config
 from jaxfl.cli.lists import KINDS
-from jaxfl.cli.sweep_parser import parse_sweep
 
 pytestmark = pytest.mark.once
 
