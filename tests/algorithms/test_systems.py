@@ -15,9 +15,8 @@ from jaxfl.algorithms.registry import PAPERS
 from jaxfl.algorithms.soteriafl.tables import table_1, table_2, text
 from jaxfl.algorithms.soteriafl.theory import Setting
 from jaxfl.cli import main
-from jaxfl.cli.build import algorithm_of
-from jaxfl.cli.options import Setup
-from jaxfl.cli.parser import parse_run
+from jaxfl.cli.build import choose_algorithm
+from jaxfl.cli.parser import parse
 
 pytestmark = pytest.mark.once
 
@@ -57,8 +56,8 @@ def test_the_page_is_generated() -> None:
 
 def test_every_command_can_be_read() -> None:
     for s in SYSTEMS:
-        given, _ = parse_run(s.command.split()[2:])
-        assert algorithm_of(Setup(**given)).name == s.algorithm
+        study, _ = parse("run", s.command.split()[2:])
+        assert choose_algorithm(study.setup).name == s.algorithm
 
 
 def runs(name: str, options: str, tmp_path: Path) -> None:
