@@ -279,7 +279,7 @@ def refuse_older(folder: Path) -> None:
     older = next((name for name in BEFORE if (folder / name).exists()), None)
     require(
         older is None,
-        lambda: f"{folder} was begun by jaxfl 0.2.0 ({older})",
+        lambda: f"{folder} was begun by jaxfl 0.2.0 or earlier ({older})",
         "finish it with that version, or name another folder; jaxfl.load reads its result",
     )
 

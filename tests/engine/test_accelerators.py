@@ -3,7 +3,6 @@
 import jax
 import numpy as np
 import pytest
-from jaxfl.engine.record import dtype
 from rows import ROWS, Row
 
 import jaxfl

@@ -13,7 +13,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import export
-from jaxfl.engine.record import dtype
 from rows import ROWS, Row, a_problem
 from told import refused
 

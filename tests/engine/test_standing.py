@@ -10,7 +10,6 @@ import jax
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
-from jaxfl.engine.record import Record
 from own import body, usual
 
 import jaxfl
