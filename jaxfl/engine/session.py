@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
+import numpy as np
 
 from jaxfl.core.checks import one_path
 from jaxfl.core.errors import InputError, JaxflWarning, require
@@ -215,6 +216,7 @@ def _about(found: Found) -> dict[str, Any]:
     whole = all(arrays is not None for _, arrays in found.chunks)
     ended = "finished" if whole else "unfinished"
     settings = _settings(found.grid, found.options)
+    settings["settings"]["key"] = np.asarray(jax.random.key_data(found.keys[0])).tolist()
     return {"ended": ended, **settings, "chunks": len(found.chunks)}
 
 

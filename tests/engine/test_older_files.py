@@ -74,7 +74,7 @@ def test_a_folder_goes_on_by_its_own_version_alone(how: str, name: str, tmp_path
             jaxfl.sweep("ldp_gd", make.problem(), **given)
 
     if name.split("/")[0] in BEFORE:
-        words = r"old was begun by jaxfl 0\.2\.0 or earlier .*: finish it with that version, or name another"
+        words = r"old was begun by jaxfl 0\.2\.0 or earlier .*: finish it with that version, or"
     else:
         words = "holds other runs"
     refused(again, words)
