@@ -21,6 +21,7 @@ from jaxfl.core.checks import one_path
 from jaxfl.core.errors import InputError, JaxflWarning, require
 from jaxfl.core.memory import HOST, check_fits
 from jaxfl.core.params import at_most_one, number, whole
+from jaxfl.core.programs import keep_programs
 from jaxfl.core.progress import watching
 from jaxfl.core.types import Info, Key
 from jaxfl.engine.callbacks import Callback, Callbacks, Watch
@@ -120,6 +121,7 @@ def computed(
 ) -> Computed:
     """Plan, compute and keep the runs of a grid; ``alone``: of a single run."""
     began = time.perf_counter()
+    keep_programs()
     bar, listed = watching(how.progress, show), Callbacks(how.callbacks)
     devices = _devices(how)
     with contextlib.ExitStack() as stack:
