@@ -387,12 +387,12 @@ def logarithmic(values: Array) -> bool:
 
 def powers(axis: Axis, low: float, high: float) -> None:
     """Label a logarithmic axis at powers of ten, or at 1, 2 and 5 times them, without overlap."""
-    from matplotlib.ticker import LogLocator, NullFormatter
+    from matplotlib.ticker import LogLocator, NullLocator
 
     span = math.log10(high / low)
     axis.set_major_locator(LogLocator(subs=(1, 2, 5) if span < 2.1 else (1,)))
     axis.set_major_formatter(_number)
-    axis.set_minor_formatter(NullFormatter())
+    axis.set_minor_locator(NullLocator())
 
 
 def _number(value: float, place: float) -> str:
