@@ -124,9 +124,6 @@ ROWS["no claim", "mechanism"] |= {
     "functools.wraps": noise(std=functools.wraps(GAUSSIAN)(lambda hp: quiet(hp))),
     "a method of an object": noise(std=Noise().std),
     "a function that equals jaxfl's": noise(std=Alike(GAUSSIAN, quiet)),
-    "a subclass of a mechanism": lambda: own(
-        mechanism=reads_otherwise(Mechanism, "std", quiet)(*mechanisms.gaussian())
-    ),
     "noise that another event reads": lambda: composition(
         body(mechanism=localization.noised()), plan(noise_t=0.01), reads=("noise_t",)
     ),
@@ -160,9 +157,6 @@ ROWS["no claim", "channel"] |= {
         "aggregation": aggregations.secure_sum(),
         "participation": sampling.uniform(),
     },
-    "a subclass of a channel": lambda: own(
-        channel=reads_otherwise(Channel, "before", longer)(*channels.direct())
-    ),
 }
 ROWS["unproven", "channel"] |= {
     "`before` adds what another channel keeps": shifted(before=channels.error_feedback().before)
@@ -214,9 +208,6 @@ def coded(**fields: Any) -> Compressor:
 ROWS["no claim", "compressor"] |= {
     "a coordinate twice": ("cdp_sgd", TWICE),
     "a sparsifier from scratch": ("soteriafl_sgd", OWN_SPARSIFIER),
-    "a sparsifier by its name": lambda: jaxfl.algorithm(
-        "soteriafl_sgd", compressor=registered("compressor", "twice", TWICE)
-    ),
     "jaxfl's code after repeats": lambda: jaxfl.algorithm(
         "cdp_sgd", compressor=compressors.compose(compressors.qsgd(), TWICE._replace(name="mine"))
     ),
@@ -224,11 +215,6 @@ ROWS["no claim", "compressor"] |= {
         jaxfl.algorithm("dp_sgd"), compressor=two_levels()
     ),
     "repeats on a network": ("sdm_dsgd", random_k(select=the_first_k, unbiased=True), {"k": 2}),
-    "a subclass of a sparsifier": lambda: own(
-        compressor=reads_otherwise(Compressor, "select", repeated(compressors.random_k()))(
-            *compressors.random_k()
-        )
-    ),
 }
 ROWS["refused", "compressor"] |= {
     "slots past the end": ("cdp_sgd", MORE_SLOTS),
@@ -276,11 +262,6 @@ ROWS["no claim", "estimator"] |= {
     "an estimator from scratch": ("soteriafl_sgd", OWN_ESTIMATOR, {"k": 2}),
     "fewer points declared": batch(points=0),
     "scaled terms of a network": lambda: network(estimator=batch(terms=LOUD)),
-    "a subclass of an estimator": lambda: own(
-        estimator=reads_otherwise(Estimator, "terms", LOUD)(
-            *estimators.minibatch(sampling.poisson())
-        )
-    ),
 }
 ROWS["no claim", "sampler|estimator"] |= {
     "saga with another sampler": {"estimator": saga(sampler=sampling.with_replacement())}
@@ -360,9 +341,6 @@ class OtherSampler(NamedTuple):
 
 COINS = Sampler("coins", coins, distinct=True, params=(BATCH,), scheme="poisson")
 ROWS["no claim", "sampler"] |= {
-    "by its name": lambda: jaxfl.algorithm(
-        "ldp_sgd", sampler=registered("sampler", "all_rows", COINS)
-    ),
     "another scheme": ("ldp_sgd", poisson(scheme="shuffled", strips=False)),
     "a draw of another sampler": (
         "ldp_sgd",
@@ -377,9 +355,6 @@ ROWS["no claim", "sampler"] |= {
         poisson(draw=functools.partial(same_round, sampling.poisson().draw)),
     ),
     "heavy rows of a network": ("dp_dsgd", poisson(draw=HEAVY)),
-    "a subclass of a sampler": lambda: own(
-        estimator=batch(sampler=reads_otherwise(Sampler, "draw", HEAVY)(*poisson(name="subclass")))
-    ),
 }
 ROWS["no claim", "sampler|coins"] |= {
     "from scratch, and right": ("cdp_sgd", COINS),
@@ -428,9 +403,6 @@ ROWS["no claim", "participation"] |= {
         sampling.poisson_clients()._replace(draw=calls_all),
         TWO,
     ),
-    "by its name": lambda: Composed(
-        jaxfl.algorithm("ldp_sgd", participation=registered("participation", "called", CALLED)), TWO
-    ),
     "wrapped by `unreliable`": (
         "dp_sgd",
         sampling.unreliable(HEAVY_CLIENTS._replace(name="mine")),
@@ -452,9 +424,6 @@ ROWS["no claim", "aggregation"] |= {
     "longer words for a trusted server": (
         "dp_fedavg",
         plain_sum(name="mine", protect=protect, plain=False),
-    ),
-    "by its name": lambda: jaxfl.algorithm(
-        "ldp_sgd", aggregation=registered("aggregation", "shown_sum", SHOWN_SUM)
     ),
 }
 ROWS["unproven", "aggregation"] |= {
@@ -1013,6 +982,30 @@ for role, parts in PARTS.items():
         if free and field not in ("bits", "code", "residual"):  # whose messages have no bound
             hidden = functools.partial(make, aggregation=SECURE)
             ROWS["no claim", role] |= {f"its {field} under a sum": hidden}
+# A record of jaxfl's entries, whose attribute is another.
+for role, part, field, value in (
+    ("mechanism", mechanisms.gaussian(), "std", quiet),
+    ("channel", channels.direct(), "before", longer),
+    ("compressor", compressors.random_k(), "select", repeated(compressors.random_k())),
+    ("estimator", MINIBATCH, "terms", LOUD),
+    ("sampler", poisson(name="subclass"), "draw", HEAVY),
+):
+    other = reads_otherwise(type(part), field, value)(*part)
+    ROWS["no claim", role] |= {"a subclass": functools.partial(with_part, role, other)}
+
+
+def by_its_name(role: str, name: str, part: Any) -> Composed:
+    made = jaxfl.algorithm(name, **{role: registered(role, "mine", part)})
+    return Composed(made, TWO if role == "participation" else {})
+
+
+for role, name, part in (
+    ("compressor", "soteriafl_sgd", TWICE),
+    ("sampler", "ldp_sgd", COINS),
+    ("participation", "ldp_sgd", CALLED),
+    ("aggregation", "ldp_sgd", SHOWN_SUM),
+):
+    ROWS["no claim", role] |= {"by its name": functools.partial(by_its_name, role, name, part)}
 for field, value in LINEAR.kernel._asdict().items():
     if callable(value):
         ROWS["no claim", KERNEL] |= {
