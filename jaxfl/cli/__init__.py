@@ -2,8 +2,8 @@
 
 * :mod:`~jaxfl.cli.build` -- build the algorithm and the problem of a :class:`Setup`
 * :mod:`~jaxfl.cli.completion` -- `jaxfl completion SHELL`: a script that completes words
-* :mod:`~jaxfl.cli.compute` -- `jaxfl run` and `jaxfl sweep`: compute a :class:`Study` in its folder,
-  and print and draw its result
+* :mod:`~jaxfl.cli.compute` -- `jaxfl run`, `sweep` and `profile`: compute a :class:`Study` in its
+  folder, and show its result
 * :mod:`~jaxfl.cli.config` -- `--config FILE`: options of a command from a TOML file
 * :mod:`~jaxfl.cli.folder` -- the folder of a run or a sweep: ``config.json``, which --resume and
   --extend read, beside the engine's files
@@ -17,14 +17,11 @@
 * :mod:`~jaxfl.cli.options` -- the options of `jaxfl run` and `jaxfl sweep`: a field each, explained
   in the docstrings of the records
 * :mod:`~jaxfl.cli.parser` -- parse the command line; every mistake is reported in one sentence
-* :mod:`~jaxfl.cli.profiling` -- `jaxfl profile`: compile time, time by phase, arithmetic and
-  traffic compared with the machine's own
 * :mod:`~jaxfl.cli.questions` -- `jaxfl account`, `jaxfl calibrate` and `jaxfl audit`: privacy by
   the name of an algorithm
-* :mod:`~jaxfl.cli.readers` -- readers of one value: the option as written and its text in, the
-  value or one sentence out
 * :mod:`~jaxfl.cli.report` -- what is printed of runs
-* :mod:`~jaxfl.cli.written` -- arguments of the library as the command line has them
+* :mod:`~jaxfl.cli.written` -- arguments of the library as the command line has them: as they are
+  written, and read
 
 The help of a command is the docstring of its function, and what :data:`MORE` adds to it.
 It uses `argparse` and not a library of typed functions, because most options come from the records
@@ -37,20 +34,19 @@ import contextlib
 import functools
 import inspect
 import os
-import platform
 import sys
 from collections.abc import Callable, Sequence
-from pathlib import Path
+from typing import NamedTuple
 
 from jaxfl.cli.completion import SHELLS, script
-from jaxfl.cli.compute import run
+from jaxfl.cli.compute import run, run_profile
 from jaxfl.cli.config import Config, with_config
 from jaxfl.cli.imports import IMPORTING, imported
 from jaxfl.cli.interrupt import Terminated
 from jaxfl.cli.lists import list_parser, run_list
 from jaxfl.cli.look import look_options, look_parser, run_compare, run_plot, run_show
+from jaxfl.cli.options import help_of
 from jaxfl.cli.parser import Parser, options_of_runs, parser_of_runs
-from jaxfl.cli.profiling import run_profile
 from jaxfl.cli.questions import (
     parameters,
     question_parser,
@@ -61,12 +57,10 @@ from jaxfl.cli.questions import (
 from jaxfl.cli.written import as_typed, suggested
 from jaxfl.core.errors import InputError, printable
 from jaxfl.core.params import near
+from jaxfl.core.programs import keep_programs
 from jaxfl.core.version import __version__
 
 __all__ = ["keep_programs", "main"]
-
-SHORT = 0.2  # seconds of compilation below which no file is written
-ROOM = 1 << 30  # bytes of compiled programs that are kept
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -79,8 +73,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             keep_programs()
         if words and words[0] in IMPORTING:
             words[1:] = imported(words[1:])
-        if words and words[0] in PARSERS:
-            words[1:], config = with_config(words[1:], PARSERS[words[0]])
+        if words and words[0] in COMMANDS and (parser := COMMANDS[words[0]].parser):
+            words[1:], config = with_config(words[1:], parser)
         _dispatch(words)
         sys.stdout.flush()  # a full disk is reported here, and not when Python ends
         return 0
@@ -122,41 +116,6 @@ def _silence() -> None:
         return
     with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def keep_programs() -> None:
-    """Cache compiled programs in the user's cache folder, unless JAX is configured otherwise.
-
-    The oldest are removed where they take more than a gigabyte.  JAX_ENABLE_COMPILATION_CACHE=0 turns the
-    cache off, JAX_COMPILATION_CACHE_DIR names another folder, which is left as it is.
-    """
-    import jax
-    import pooch
-
-    now = jax.config.values
-    if not now["jax_enable_compilation_cache"] or now["jax_compilation_cache_dir"] is not None:
-        return
-    folder = Path(pooch.os_cache("jaxfl")) / f"programs-{platform.node()}"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError:
-        return
-    if os.access(folder, os.W_OK):
-        bound(folder, ROOM)
-        jax.config.update("jax_compilation_cache_dir", str(folder))
-        jax.config.update("jax_persistent_cache_min_compile_time_secs", SHORT)
-
-
-def bound(folder: Path, room: int) -> None:
-    """Remove the files of a folder that were read longest ago, until the others take ``room`` bytes."""
-    with contextlib.suppress(OSError):
-        files = [(file.stat(), file.path) for file in os.scandir(folder) if file.is_file()]
-        left = sum(stat.st_size for stat, _ in files)
-        for stat, path in sorted(files, key=lambda one: max(one[0].st_atime, one[0].st_mtime)):
-            if left <= room:
-                return
-            os.unlink(path)
-            left -= stat.st_size
 
 
 def run_help(words: Sequence[str]) -> None:
@@ -262,8 +221,8 @@ def run_completion(words: Sequence[str]) -> None:
     found, rest = completion_parser().parse_known_args(list(words))
     usage = f"`jaxfl completion` takes one of {', '.join(SHELLS)}"
     completion_parser().finish(rest, usage, usage)
-    parsers = {name: (explained(name, []), make) for name, make in PARSERS.items()}
-    print(script(found.shell, parsers))
+    named = {name: each.parser for name, each in COMMANDS.items()}
+    print(script(found.shell, {name: (explained(name, []), p) for name, p in named.items() if p}))
 
 
 def completion_parser() -> Parser:
@@ -272,72 +231,73 @@ def completion_parser() -> Parser:
     return parser
 
 
-COMMANDS: dict[str, Callable[[list[str]], None]] = {
-    "run": run_run,
-    "sweep": run_grid,
-    "show": run_show,
-    "compare": run_compare,
-    "plot": run_plot,
-    "list": run_list,
-    "account": run_account,
-    "calibrate": run_calibrate,
-    "audit": run_audit,
-    "profile": run_profile,
-    "completion": run_completion,
-    "-h": run_help,
-    "--help": run_help,
-    "--version": run_version,
+class Command(NamedTuple):
+    """A command: its help is the docstring of ``answer``, and ``more``."""
+
+    answer: Callable[[list[str]], None]
+    # what it takes: the keys of --config, and what a shell completes
+    parser: Callable[[], Parser] | None = None
+    more: Callable[[list[str]], str] | None = None
+
+
+one = functools.partial
+COMMANDS = {
+    "run": Command(run_run, parser_of_runs, one(options_of_runs, "run")),
+    "sweep": Command(run_grid, parser_of_runs, one(options_of_runs, "sweep")),
+    "show": Command(run_show, one(look_parser, "show"), look_options),
+    "compare": Command(run_compare, one(look_parser, "compare"), look_options),
+    "plot": Command(run_plot, one(look_parser, "plot"), look_options),
+    "list": Command(run_list, list_parser),
+    "account": Command(run_account, one(question_parser, "account"), one(parameters, "account")),
+    "calibrate": Command(
+        run_calibrate, one(question_parser, "calibrate"), one(parameters, "calibrate")
+    ),
+    "audit": Command(run_audit, one(question_parser, "audit")),
+    "profile": Command(run_profile, parser_of_runs),
+    "completion": Command(run_completion, completion_parser),
+    "-h": Command(run_help),
+    "--help": Command(run_help),
+    "--version": Command(run_version),
 }
-# The help of a command is its docstring; these have more to say.
-MORE: dict[str, Callable[[list[str]], str]] = {
-    "run": functools.partial(options_of_runs, "run"),
-    "sweep": functools.partial(options_of_runs, "sweep"),
-    "show": look_options,
-    "compare": look_options,
-    "plot": look_options,
-    "account": functools.partial(parameters, "account"),
-    "calibrate": functools.partial(parameters, "calibrate"),
-}
-# What a command takes: the keys of --config, and what a shell completes.
-PARSERS: dict[str, Callable[[], Parser]] = {
-    "run": parser_of_runs,
-    "sweep": parser_of_runs,
-    "show": functools.partial(look_parser, "show"),
-    "compare": functools.partial(look_parser, "compare"),
-    "plot": functools.partial(look_parser, "plot"),
-    "list": list_parser,
-    "account": functools.partial(question_parser, "account"),
-    "calibrate": functools.partial(question_parser, "calibrate"),
-    "audit": functools.partial(question_parser, "audit"),
-    "profile": parser_of_runs,
-    "completion": completion_parser,
-}
-# What the help of every command ends with.
-ALSO = """\
-  --import FILE             run this Python file first, which registers algorithms, models, data sets or
-                            parts (repeatable); a folder that was begun with it needs it again
-"""
-COMMON = """\
-  --config FILE             read options from a TOML file; the command line overrides the file
-  --json                    print the result as one JSON object
-  -h, --help                print this help"""
 # without words: their help
 ALONE = ("show", "compare", "plot", "account", "calibrate", "audit", "completion")
 
 
 def explained(command: str, words: list[str]) -> str:
     """The help of a command."""
-    parts = [str(inspect.getdoc(COMMANDS[command]))]
-    parts += [MORE[command](words)] if command in MORE else []
-    if command in PARSERS and command != "completion":
-        parts += [ALSO * (command in IMPORTING) + COMMON]
+    answer, parser, more = COMMANDS[command]
+    parts = [str(inspect.getdoc(answer)), *([more(words)] if more else [])]
+    if parser and command != "completion":
+        parts.append(help_of(of_code if command in IMPORTING else of_all))
     return "\n\n".join(parts)
+
+
+def of_code() -> None:
+    """The options of every command.
+
+    options of every command:
+      --import FILE             run this Python file first, which registers algorithms, models, data sets
+                                or parts (repeatable); a folder that was begun with it needs it again
+      --config FILE             read options from a TOML file; the command line overrides the file
+      --json                    print the result as one JSON object
+      -h, --help                print this help
+    """
+
+
+def of_all() -> None:
+    """The options of every command.
+
+    options of every command:
+      --config FILE             read options from a TOML file; the command line overrides the file
+      --json                    print the result as one JSON object
+      -h, --help                print this help
+    """
 
 
 def _dispatch(words: list[str]) -> None:
     command = words[0] if words else "--help"
     if command in COMMANDS:
-        answer, rest = COMMANDS[command], words[1:]
+        answer, rest = COMMANDS[command].answer, words[1:]
         if not {"-h", "--help"} & set(rest) and (rest or command not in ALONE):
             answer(rest)
             return

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from jaxfl.algorithms.registry import ALGORITHMS, algorithm
-from jaxfl.algorithms.roles import BY_NAME, names_of, part
+from jaxfl.algorithms.roles import BY_NAME, part
 from jaxfl.cli.options import DEFAULTS, Setup
 from jaxfl.cli.written import flag
 from jaxfl.core.checks import bind
@@ -46,22 +46,15 @@ def choose_algorithm(setup: Setup) -> Algorithm:
     """The algorithm of a setup (default: the demonstration), with the parts that the setup names."""
     name = setup.algorithm or DEMO
     known("algorithm", name, ALGORITHMS)
-    networks = [each for each, make in ALGORITHMS.items() if "graph" in (names_of(make) or ())]
-    require(
-        setup.graph is None or name in networks,
-        lambda: f"does not apply to {name}, which has a server",
-        lambda: f"take one of {', '.join(networks)}",
-        graph=setup.graph,
-    )
-    parts = {role: part(role, getattr(setup, role)) for role in BY_NAME}
-    parts = {role: made for role, made in parts.items() if made is not None}
+    given = {role: getattr(setup, role) for role in BY_NAME}
+    parts = {role: value for role, value in given.items() if value is not None}
     modes = {"clip": setup.clip_mode, "noise": setup.noise_draw, "storage": setup.storage}
     modes = {role: mode for role, mode in modes.items() if mode not in ("example", "fused")}
     made = algorithm(name, **parts, **modes)
     used = dict(made.parts)
-    for role, one in parts.items():
+    for role, value in parts.items():
         other = f"does not apply to {name}, whose {role} is {used.get(role)}"
-        require(used.get(role) == one.name, other, "leave it out", **{flag(role): one.name})
+        require(used.get(role) == part(role, value).name, other, "leave it out", **{role: value})
     return made
 
 
@@ -106,12 +99,8 @@ def _natural(setup: Setup, whose: str, *more: str) -> None:
     """Raise for options that make clients of data that have them."""
     for name in ("partition", "alpha", "partition_option", "test_share", "test_data", *more):
         given, why = getattr(setup, name), "where clients and test records are given"
-        require(
-            not given,
-            lambda: f"does not apply to {whose}, {why}",
-            "leave it out",
-            **{flag(name): given},
-        )
+        other = f"does not apply to {whose}, {why}"
+        require(not given, other, "leave it out", **{flag(name): given})
 
 
 def of_leaf(name: str) -> str | None:
@@ -145,15 +134,13 @@ def choose_problem(setup: Setup) -> Problem:
         value = options[name]
         shown = " ".join(map(str, value)) if isinstance(value, list) else value
         _applies(name, shown, "model", setup.model, models.MODELS)
+    l2 = setup.regularizer == "l2" and setup.strength is None
+    require(not l2, "needs --strength beside it, as in --strength 0.01", regularizer="l2")
     if setup.strength is not None:
-        require(
-            setup.regularizer is not None and ":" not in setup.regularizer,
-            "needs --regularizer nonconvex or l2 beside it",
-            strength=setup.strength,
-        )
+        alone = setup.regularizer is None or ":" in setup.regularizer
+        beside = "needs --regularizer nonconvex or l2 beside it"
+        require(not alone, beside, strength=setup.strength)
         options["regularizer"] = f"{setup.regularizer}:{setup.strength!r}"
-    elif setup.regularizer == "l2":
-        raise InputError("needs --strength beside it, as in --strength 0.01", regularizer="l2")
     for name, read in (("regularizer", public.regularizer), ("constraint", public.constraint)):
         try:
             read(options.get(name))

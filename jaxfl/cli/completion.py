@@ -17,7 +17,7 @@ __all__ = ["SHELLS", "script"]
 
 SHELLS = ("bash", "zsh", "fish")
 # an option in a help text: its name, what it takes, and its explanation
-SAID = re.compile(r"^ +(--[a-z-]+)((?: \S+)*) (?: +|\n {28})(\S.*(?:\n {28}\S.*)*)", re.MULTILINE)
+SAID = re.compile(r"^ +(--[a-z-]+)((?: \S+)*)(?:  +|\n {28})(\S.*(?:\n {28}\S.*)*)", re.MULTILINE)
 FIRST = {  # the values of arguments, by name
     "algorithm": ALGORITHMS,
     "algorithms": ALGORITHMS,

@@ -1,4 +1,4 @@
-"""`jaxfl run` and `jaxfl sweep`: compute a :class:`Study` in its folder, and print and draw its result."""
+"""`jaxfl run`, `sweep` and `profile`: compute a :class:`Study` in its folder, and show its result."""
 
 from __future__ import annotations
 
@@ -9,18 +9,19 @@ import inspect
 import os
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jaxfl.cli import folder as folders
 from jaxfl.cli.build import DEMO, LEAF, choose_algorithm, choose_problem, is_file, of_leaf
 from jaxfl.cli.folder import PICTURES
+from jaxfl.cli.imports import check_begun
 from jaxfl.cli.interrupt import Interrupts
 from jaxfl.cli.options import Session, Setup, Study, options
 from jaxfl.cli.parser import checked, larger, parse
 from jaxfl.cli.report import facts, head, print_json, print_table, summary
-from jaxfl.cli.written import command, suggested
+from jaxfl.cli.written import command, flag, suggested
 from jaxfl.core.errors import (
     DivergedWarning,
     InputError,
@@ -36,6 +37,7 @@ from jaxfl.data.loaders import LOADERS
 from jaxfl.engine import executors, trackers
 from jaxfl.engine.grid import Grid, lay_out
 from jaxfl.engine.plan import KEPT, Options
+from jaxfl.engine.profiling import profile
 from jaxfl.engine.progress import Plan, Progress, show
 from jaxfl.engine.results import RESULT
 from jaxfl.engine.session import How, check_names
@@ -46,18 +48,24 @@ from jaxfl.views.bounds import bounds, possible
 from jaxfl.views.pictures import draw
 from jaxfl.views.rows import table
 from jaxfl.views.selection import AUTO, CRITERIA, select
+from jaxfl.views.words import in_units
 
 if TYPE_CHECKING:
     import xarray
 
-__all__ = ["NO_FRONT", "absolute", "complete", "computing", "has_front", "partial", "run"]
+__all__ = [
+    "NO_FRONT",
+    "absolute",
+    "complete",
+    "computing",
+    "has_front",
+    "partial",
+    "run",
+    "run_profile",
+]
 
 ROUNDS = 200
-MANY = 10_000  # runs whose hyper-parameters take seconds to resolve
 NO_FRONT = "no picture of a front: no setting ended with a value"
-# Of the demonstration: the theory's step size is safe, but too small to show any progress.  In a
-# longer run the noise is larger, and so the steps are smaller.
-DEMONSTRATION = {"lr": 0.6, "batch": 32, "omega": 1.0}
 
 
 def run(name: str, words: Sequence[str]) -> None:
@@ -99,16 +107,14 @@ def _computed(
 ) -> Run | xarray.Dataset | None:
     """The result; None for a plan."""
     study, bar = made.study, Bar(quiet=session.quiet)
-    continued = bool(session.resume or session.extend)
+    continued = session.resume or session.extend
     if not continued and not session.plan:
+        folders.check_free(place, name)
         if session.force:
             made()  # what is wrong with it is found before anything is removed
             folders.cleared(place)
-        continued = folders.again(place, name, study)
-    if name == "run" and session.bound is not None:
+    if session.bound is not None:
         made.check_bound()
-    if study.runs >= MANY:  # they are resolved one by one, which takes time
-        bar.say(f"{study.runs:,} runs at most; resolving their hyper-parameters")
 
     with contextlib.ExitStack() as stack:
         write = stack.enter_context(folders.written(place, name, study))
@@ -136,7 +142,9 @@ def _computed(
             bar.say(f"computing on {session.on}")
         how = How(
             None if session.plan and not continued else place,
-            extend=continued and folders.begun(place),
+            # the same command again goes on; what was killed before it had a plan begins again
+            resume=not continued and folders.begun(place) and not session.plan,
+            extend=bool(continued) and folders.begun(place),
             memory=session.memory,
             devices=made.devices() if executor is None else None,
             executor=executor,
@@ -150,18 +158,18 @@ def _computed(
         try:
             if name == "run":
                 return simulated(made, base, made.options(KEPT), how)
-            return swept(made, base, made.options(), how, made.fixed)
+            return swept(made, base, made.options(), how, made.study.fixed)
         except _Planned:
             return None
 
 
 def partial(place: Path) -> xarray.Dataset:
     """The runs of an unfinished sweep that are there."""
-    study = folders.read(place, "sweep")
-    made = _Grid(study)
-    with computing(study.setup, quiet=True):
-        how = How(place, progress=False)
-        return swept(made, base_key(None, "", ""), made.options(), how, made.fixed, only=True)
+    check_begun(place)
+    made = _Grid(folders.read(place, "sweep"))
+    with computing(made.study.setup, quiet=True):
+        how = How(place)
+        return swept(made, base_key(None, "", ""), made.options(), how, made.study.fixed, only=True)
 
 
 # --- what is computed ----------------------------------------------------------------------------
@@ -184,24 +192,11 @@ class _Grid:
         """The problem, where there is one."""
         return choose_problem(self.study.setup)
 
-    @property
-    def axes(self) -> dict[str, tuple[Any, ...]]:
-        numbers = {name: v for name, v in self.study.numbers.items() if len(v) > 1}
-        twice = f"{' and '.join(numbers.keys() & self.study.static)} would be two axes of one name"
-        require(not numbers.keys() & self.study.static, twice, "give one of them a single value")
-        static = {"algorithm": self.study.algorithms, **self.study.static}
-        return {name: tuple(values) for name, values in {**static, **numbers}.items()}
-
-    @property
-    def fixed(self) -> dict[str, Any]:
-        one = {name: v[0] for name, v in self.study.numbers.items() if len(v) == 1}
-        return {name: value for name, value in one.items() if value is not None}
-
     def options(self, keep: Sequence[str] = ()) -> Options:
         setup, paired = self.study.setup, self.study.paired
         how = (setup.metrics_on, setup.stop, paired, setup.noise, setup.matmul_precision)
         found = options_of(setup.eval_every, None, *how, keep)
-        check_names(self.axes.keys() - {"algorithm"}, found)
+        check_names(self.study.axes.keys() - {"algorithm"}, found)
         return found
 
     def __call__(self) -> Grid:
@@ -214,15 +209,16 @@ class _Grid:
             return choose_problem(dataclasses.replace(setup, **chosen)) if chosen else self.problem
 
         if self.grid is None:
-            self.grid = lay_out(
+            grid = lay_out(
                 self._with_parameters(build, "algorithm", "algorithm"),
                 self._with_parameters(pose, "problem"),
-                self.axes,
-                self.fixed,
+                {name: tuple(values) for name, values in study.axes.items()},
+                study.fixed,
                 study.seeds,
                 setup.noise,
                 setup.metrics_on,
             )
+            self.grid = _with_sources(grid, study.assumed)
         return self.grid
 
     def _with_parameters(self, f: Callable[..., Any], axis: str, *more: str) -> Callable[..., Any]:
@@ -232,7 +228,7 @@ class _Grid:
             return f(**chosen)
 
         table = options(Setup)
-        names = (*more, *(name for name in self.study.static if table[name].axis == axis))
+        names = (*more, *(n for n in self.study.axes if n in table and table[n].axis == axis))
         parameters = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in names]
         call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         return call
@@ -253,31 +249,38 @@ class _Grid:
         possible(made.name, dict(made.parts), cell.values, cell.facts._asdict(), sources)
 
 
+def _with_sources(grid: Grid, assumed: Mapping[str, str]) -> Grid:
+    """The grid, where the sources of some values are these."""
+    said = {name: Source.read(text) for name, text in assumed.items()}
+    studies = [
+        study._replace(cells=tuple(c._replace(sources={**c.sources, **said}) for c in study.cells))
+        for study in grid.studies
+    ]
+    return grid._replace(studies=tuple(studies))
+
+
 def complete(made: _Grid) -> Study:
-    """A new run with its defaults: rounds, and the numbers of the demonstration."""
+    """A new run with its defaults: rounds, and the numbers of the demonstration.
+
+    The theory's step size is safe, but too small to show any progress.
+    """
     study = made.study
     demonstration = not study.algorithms
     if demonstration:
         study = made.study = dataclasses.replace(study, algorithms=[DEMO])
     algorithm, least = made.algorithm, int(made.problem.count.min())
     study = _with_rounds(study)
-    numbers, assumed = dict(study.numbers), dict(study.assumed)
-    body = algorithm.body
+    numbers, assumed, body = dict(study.numbers), dict(study.assumed), algorithm.body
     if "rounds" in assumed and body is not None and body.estimator.sampler.single_pass:
         most = least // int(numbers.get("batch", [1])[0])
-        if 0 < most < numbers["rounds"][0]:  # the default is more than one pass
+        if 0 < most < ROUNDS:  # the default is more than one pass
             numbers["rounds"], assumed["rounds"] = [most], "default: one pass"
     if demonstration:
-        scale = min(1.0, ROUNDS / (numbers["rounds"][0] or ROUNDS))
-        fitted = {
-            "lr": DEMONSTRATION["lr"] * scale,
-            "batch": min(int(DEMONSTRATION["batch"]), least),
-        }
-        for name, value in (DEMONSTRATION | fitted).items():
-            if name in algorithm.names - numbers.keys() and not (
-                name == "omega" and "k" in numbers
-            ):
-                numbers[name], assumed[name] = [value], "demonstration"
+        # in a longer run the noise is larger, and so the steps are smaller
+        step = 0.6 * min(1.0, ROUNDS / (numbers["rounds"][0] or ROUNDS))
+        fitted = {"lr": step, "batch": min(32, least)} | ({} if "k" in numbers else {"omega": 1.0})
+        for name in (algorithm.names & fitted.keys()) - numbers.keys():
+            numbers[name], assumed[name] = [fitted[name]], "demonstration"
     return dataclasses.replace(study, numbers=numbers, assumed=assumed)
 
 
@@ -291,21 +294,15 @@ def _with_rounds(study: Study) -> Study:
 def _check_criterion(text: str, study: Study) -> None:
     """Raise, before anything is computed, for a criterion by which nothing can be selected."""
     way, colon, name = text.rpartition(":")
-    valid = not colon or way in ("min", "max")
-    require(valid, "must read min:NAME or max:NAME, or just NAME", choose_by=text)
     known("criterion named", name, {AUTO: "", **CRITERIA})
-    require(
-        not name.startswith("test_"),
-        "would select on the test data, which then no longer measure how well the choice generalises",
-        "use a training metric, or --validation-share and --choose-by validation_accuracy",
-        choose_by=text,
-    )
-    require(
-        study.setup.validation_share or not name.startswith("validation_"),
-        "needs validation data",
-        "set test examples aside, as in --validation-share 0.5",
-        choose_by=text,
-    )
+    shape = "must read min:NAME or max:NAME, or just NAME"
+    test = "would select on the test data, which then no longer measure how well the choice generalises"
+    other = "use a training metric, or --validation-share and --choose-by validation_accuracy"
+    share = "set test examples aside, as in --validation-share 0.5"
+    usable = study.setup.validation_share or not name.startswith("validation_")
+    require(not colon or way in ("min", "max"), shape, choose_by=text)
+    require(not name.startswith("test_"), test, other, choose_by=text)
+    require(usable, "needs validation data", share, choose_by=text)
 
 
 def _folder(name: str, study: Study) -> Path:
@@ -335,16 +332,78 @@ def absolute(given: dict[str, list[Any]]) -> dict[str, list[Any]]:
     }
 
 
+def run_profile(words: Sequence[str]) -> None:
+    """usage: jaxfl profile [ALGORITHM] [--OPTION VALUE ...]
+
+    Measure the time of one round by phase (random draws, reading samples, gradients, messages), of its
+    compilation and of an evaluation, and compare its arithmetic and memory traffic with a large matrix
+    product and a copy on the same machine.  The options are those of `jaxfl run`; no file is written.
+
+      jaxfl profile soteriafl_sgd --data mnist --model mlp --clients 100 --batch 32
+    """
+    import jax
+
+    study, session = parse("run", words)
+    for name in ("out", "resume", "extend", "force", "plan", "track", "no_plot"):
+        own = f"{flag(name)} is an option of `jaxfl run`, and `jaxfl profile` writes no file"
+        require(not getattr(session, name), own)
+    study = checked(dataclasses.replace(study, options=absolute(study.options)), "run")
+    numbers = {name: values[0] for name, values in study.numbers.items()}
+    with computing(study.setup):
+        algorithm, problem = choose_algorithm(study.setup), choose_problem(study.setup)
+        found = profile(
+            algorithm,
+            problem,
+            jax.random.key(study.seeds[0]),
+            numbers.pop("rounds", None) or 100,
+            noise=study.setup.noise,
+            **numbers,
+        )
+    if session.json:
+        whole = {**found._asdict(), "of_matmul": found.of_matmul, "of_copy": found.of_copy}
+        print_json({"algorithm": algorithm.name, "problem": problem.name, **whole})
+        return
+    d = problem.model.dim
+    name = printable(problem.name)
+    print(f"{algorithm.name} on {name}: {plural(problem.n, 'client')}, d = {d:,}; {found.device}")
+    print(f"compilation  {found.trace:.2f} s tracing, {found.compile:.2f} s compiling one round")
+    print(f"round        {_time(found.round)}, {1 / found.round:,.0f} rounds/s")
+    for name, seconds in found.phases.items():
+        print(f"  {name:<20}{_time(seconds):>10}  {seconds / found.round:6.1%}")
+    print(
+        f"evaluation   {_time(found.evaluation)}, as long as {found.evaluation / found.round:,.1f} rounds"
+    )
+    print(
+        f"arithmetic   {in_units(found.flops, 'FLOP')} a round, "
+        f"{in_units(found.flops / found.round, 'FLOP/s')}: {found.of_matmul:.1%} of a large matrix "
+        f"product ({in_units(found.matmul, 'FLOP/s')})"
+    )
+    print(
+        f"traffic      {in_units(found.bytes, 'B')} a round, {in_units(found.bytes / found.round, 'B/s')}: "
+        f"{found.of_copy:.2g} times the speed of a copy ({in_units(found.copy, 'B/s')})"
+        + ", much of it in caches"
+        * (found.of_copy > 1)
+    )
+    held = sum(found.memory.values())
+    print(
+        f"memory       state {in_units(held, 'B')}, data {in_units(found.data, 'B')}, scratch of a round "
+        f"{in_units(found.scratch, 'B')}"
+    )
+
+
+def _time(seconds: float) -> str:
+    for factor, unit in ((1.0, "s"), (1e-3, "ms")):
+        if seconds >= factor:
+            return f"{seconds / factor:.3g} {unit}"
+    return f"{seconds / 1e-6:.3g} µs"
+
+
 # --- what is shown -------------------------------------------------------------------------------
 
 
 def _show_run(result: Run, place: Path, session: Session) -> None:
-    """Write the result with the sources of its values, draw it, and print a summary."""
-    assumed = folders.read(place, "run").assumed
-    result.sources.update({name: Source.read(text) for name, text in assumed.items()})
+    """Draw a run, and print a summary."""
     ds, files = result.dataset(), [place / RESULT]
-    if assumed:
-        result.save(files[0])
     if not session.no_plot:
         drawn = [] if session.bound is None else bounds(ds, session.bound or None)
         plots.curves(ds, place / folders.CURVES, bounds=drawn)
@@ -404,38 +463,34 @@ def computing(setup: Setup, quiet: bool = False) -> Iterator[None]:
     """
     import jax
 
-    said: dict[str, JaxflWarning] = {}
-    usual: Any = warnings.showwarning
-
-    def collect(message: Any, category: type[Warning], *where: Any, **more: Any) -> None:
-        if isinstance(message, JaxflWarning):
-            said[message.sentence(assigned, suggested)] = message
-        else:
-            usual(message, category, *where, **more)
-
-    def tell() -> None:
-        for text, message in said.items():
-            if not quiet or isinstance(message, DivergedWarning):
-                print(f"jaxfl: {text}", file=sys.stderr)
-
     with contextlib.ExitStack() as stack:
-        stack.enter_context(warnings.catch_warnings())
+        stack.callback(_tell, stack.enter_context(warnings.catch_warnings(record=True)), quiet)
         warnings.simplefilter("always", JaxflWarning)
-        warnings.showwarning = collect
-        stack.callback(tell)
+        if setup.device == "cpu" and not getattr(jax.config, "jax_platforms", None):
+            # Before any device has started, so that no memory of a GPU is taken.
+            jax.config.update("jax_platforms", "cpu")
         if setup.device is not None:
-            if setup.device == "cpu" and not getattr(jax.config, "jax_platforms", None):
-                # Before any device has started, so that no memory of a GPU is taken.
-                jax.config.update("jax_platforms", "cpu")
             try:
                 device = jax.devices(setup.device)[0]
             except RuntimeError:
-                raise InputError(
-                    f"is not available: JAX finds only {jax.default_backend()}",
-                    "leave it out, or install JAX for that device",
-                    **{"--device": setup.device},
-                ) from None
+                none = f"is not available: JAX finds only {jax.default_backend()}"
+                way = "leave it out, or install JAX for that device"
+                raise InputError(none, way, **{"--device": setup.device}) from None
             stack.enter_context(jax.default_device(device))
         if setup.dtype == "float64":
             stack.enter_context(jax.enable_x64(True))
         yield
+
+
+def _tell(caught: Sequence[warnings.WarningMessage], quiet: bool) -> None:
+    for one in caught:
+        if not isinstance(one.message, JaxflWarning):
+            warnings.showwarning(one.message, one.category, one.filename, one.lineno)
+    said = {
+        w.message.sentence(assigned, suggested): w.message
+        for w in caught
+        if isinstance(w.message, JaxflWarning)
+    }
+    for text, message in said.items():
+        if not quiet or isinstance(message, DivergedWarning):
+            print(f"jaxfl: {text}", file=sys.stderr)

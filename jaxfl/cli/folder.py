@@ -8,24 +8,21 @@ import json
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
-from jaxfl.cli.imports import record
+from jaxfl.cli.imports import CONFIG, record
 from jaxfl.cli.options import Study
 from jaxfl.cli.written import command
 from jaxfl.core.checks import conforms
-from jaxfl.core.errors import InputError, require
+from jaxfl.core.errors import require
 from jaxfl.core.files import locked, reading, replace
 from jaxfl.core.version import __version__
 from jaxfl.engine.results import RESULT
 from jaxfl.engine.store import PLANNED, refuse_older
 
-__all__ = ["CONFIG", "PICTURES", "again", "begun", "cleared", "kind_of", "read", "written"]
+__all__ = ["CURVES", "PICTURES", "begun", "check_free", "cleared", "kind_of", "read", "written"]
 
-CONFIG = "config.json"
 PICTURES = "pictures"  # of a sweep
 CURVES = "curves.png"  # of a run
-OWN = (PLANNED, RESULT, "chunks", CURVES, CONFIG)  # files of a run
 
 
 def read(folder: Path, name: str) -> Study:
@@ -38,9 +35,8 @@ def read(folder: Path, name: str) -> Study:
         conforms(CONFIG, about, {"command": str, "study": dict})
         study = Study.from_json(about["study"], file)
     other = about["command"]
-    way = f"continue with {command(other, '--resume', folder)}"
-    kinds = f"{folder} holds a {other}, and no {name}"
-    require(other == name, kinds, way)
+    kinds, way = f"{folder} holds a {other}, and no {name}", command(other, "--resume", folder)
+    require(other == name, kinds, f"continue with {way}")
     return study
 
 
@@ -56,55 +52,22 @@ def begun(folder: Path) -> bool:
     return (folder / PLANNED).exists()
 
 
-def again(folder: Path, name: str, study: Study) -> bool:
-    """Whether the same was begun there before; raise for anything else."""
-    if not (folder / CONFIG).exists():
-        return False
+def check_free(folder: Path, name: str) -> None:
+    """Raise for a folder of something else; the engine compares what both call the same."""
     if folder.is_dir():
         refuse_older(folder)
-    ways = "name another folder with --out" + ", or replace it with --force" * (name == "run")
-    other = kind_of(folder)
-    require(other, lambda: f"{folder} holds a {CONFIG} already", "name another folder with --out")
-    if not begun(folder):
-        return False
-    require(other == name, lambda: f"{folder} holds a {other}", "name another folder with --out")
-    try:
-        there = read(folder, name)
-    except InputError:
-        there = None
-    if there == study:
-        return True
-    for what, old, new in _differences(there, study) if there else ():
-        words = f"{folder} holds a {name} with {what} {old}, not {new}"
-        raise InputError(words, ways)
-    raise InputError(f"{folder} holds another {name}", ways)
-
-
-def _differences(old: Study, new: Study) -> Iterator[tuple[str, str, str]]:
-    for group in ("options", "numbers"):
-        one, other = getattr(old, group), getattr(new, group)
-        for name in sorted({*one, *other}):
-            if one.get(name) != other.get(name):
-                yield f"--{name.replace('_', '-')}", _shown(one.get(name)), _shown(other.get(name))
-    if old.seeds != new.seeds:
-        yield "--seed", _shown(old.seeds), _shown(new.seeds)
-    if old.algorithms != new.algorithms:
-        yield "ALGORITHM", _shown(old.algorithms), _shown(new.algorithms)
-
-
-def _shown(values: Any) -> str:
-    return "left to its default" if values is None else " ".join(map(str, values))
+    kind, other = kind_of(folder), "name another folder with --out"
+    ours = kind == name or not (folder / CONFIG).exists()
+    require(ours, lambda: f"{folder} holds {f'a {kind}' if kind else f'another {CONFIG}'}", other)
 
 
 def cleared(folder: Path) -> None:
     """Remove the run in a folder, and nothing else."""
-    if kind_of(folder) == "run" or not (folder / CONFIG).exists():
-        with locked(folder) if folder.is_dir() else contextlib.nullcontext():
-            for place in (folder / name for name in OWN):
-                if place.is_dir() and not place.is_symlink():
-                    shutil.rmtree(place)
-                else:
-                    place.unlink(missing_ok=True)
+    if folder.is_dir():
+        with locked(folder):
+            shutil.rmtree(folder / "chunks", ignore_errors=True)
+            for name in (PLANNED, RESULT, CURVES, CONFIG):
+                (folder / name).unlink(missing_ok=True)
 
 
 @contextlib.contextmanager
@@ -113,33 +76,27 @@ def written(folder: Path, name: str, study: Study) -> Iterator[Callable[[], None
 
     What it writes is undone unless the plan of the study is written too.
     """
-    config = folder / CONFIG
+    files = folder / CONFIG, folder / PLANNED
     fresh = [place for place in (folder, *folder.parents) if not place.exists()]
-    before: list[tuple[bytes | None, bytes | None]] = []
+    before: list[bytes | None] = []
 
     def write() -> None:
-        before.append((_bytes(config), _bytes(folder / PLANNED)))
+        before.extend(file.read_bytes() if file.exists() else None for file in files)
         about = {"jaxfl": __version__, **record(), "command": name}
-        whole = {**about, "study": dataclasses.asdict(study)}
-        text = json.dumps(whole, indent=2, ensure_ascii=False) + "\n"
-        replace(config, lambda file: file.write(text.encode()))
+        text = json.dumps({**about, "study": dataclasses.asdict(study)}, indent=2) + "\n"
+        replace(files[0], lambda file: file.write(text.encode()))
 
     try:
         yield write
     except BaseException:
-        for content, plan in before[-1:]:
-            if _bytes(folder / PLANNED) == plan:
-                if content is None:
-                    config.unlink(missing_ok=True)
-                else:
-                    replace(config, lambda file: file.write(content))
+        if before and before[1] == (files[1].read_bytes() if files[1].exists() else None):
+            old = before[0]
+            if old is None:
+                files[0].unlink(missing_ok=True)
+            else:
+                replace(files[0], lambda file: file.write(old))
         raise
     finally:
-        if not begun(folder):
-            for place in (folder / "chunks", *fresh):
-                with contextlib.suppress(OSError):  # other files are in it, or it is not there
-                    place.rmdir()
-
-
-def _bytes(file: Path) -> bytes | None:
-    return file.read_bytes() if file.exists() else None
+        for place in () if begun(folder) else (folder / "chunks", *fresh):
+            with contextlib.suppress(OSError):  # other files are in it, or it is not there
+                place.rmdir()

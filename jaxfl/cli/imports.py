@@ -24,7 +24,7 @@ from jaxfl.core.errors import InputError, one_line, require
 from jaxfl.core.files import reading
 from jaxfl.core.types import Aggregation, Algorithm, Compressor, Participation, Sampler
 
-__all__ = ["IMPORTING", "file_of", "imported", "record"]
+__all__ = ["CONFIG", "IMPORTING", "check_begun", "file_of", "imported", "record"]
 
 MADE: dict[str, type] = {
     "algorithm": Algorithm,
@@ -61,13 +61,11 @@ def imported(words: Sequence[str]) -> list[str]:
     found, rest = own.parse_known_args(list(words))
     for name in ("--config", "--resume", "--extend"):
         own.add_argument(name)
-    own.add_argument("folders", nargs="*")
     named = own.parse_known_args(list(words))[0]
-    files = [Path(name).resolve() for name in (*_configured(named.config), *found.files)]
-    for folder in filter(None, (named.resume, named.extend, *named.folders)):
-        _check_begun(Path(folder), files)
-    for file in files:
-        _run(file)
+    for file in (*_configured(named.config), *found.files):
+        _run(Path(file).resolve())
+    for folder in filter(None, (named.resume, named.extend)):
+        check_begun(Path(folder))
     return rest
 
 
@@ -93,20 +91,18 @@ def _configured(file: str | None) -> Iterator[str]:
     yield from map(str, names if isinstance(names, list) else [names])
 
 
-def _check_begun(folder: Path, files: Sequence[Path]) -> None:
-    """Raise unless the files with which a folder was begun are given, and unchanged."""
+def check_begun(folder: Path) -> None:
+    """Raise unless the files with which a folder was begun have been imported, and are the same."""
     try:
         entries = json.loads((folder / CONFIG).read_text("utf-8"))["imports"]
-        pairs = [(Path(entry["file"]), str(entry["digest"])) for entry in entries]
+        pairs = [(str(entry["file"]), str(entry["digest"])) for entry in entries]
     except (OSError, ValueError, LookupError, TypeError, RecursionError):
         return  # none, or a file that others refuse
     for file, digest in pairs:
-        way = "restore it, or start over in another folder"
-        again = f"to run that file again, give --import {file}"
-        require(file in files, f"{folder} was begun with the Python file {file}", again)
-        require(file.is_file(), f"{folder} was begun with {file}, which does not exist", way)
-        changed = hashlib.sha256(file.read_bytes()).hexdigest() != digest
-        require(not changed, f"{file} has changed since {folder} was begun with it", way)
+        own = f"{folder} was begun with the Python file {file}"
+        require(file in LOADED, own, f"to run that file again, give --import {file}")
+        changed, way = f"{file} has changed since {folder} was begun with it", "restore it"
+        require(LOADED[file] == digest, changed, f"{way}, or start over in another folder")
 
 
 def _run(file: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -116,19 +115,7 @@ def _line(about: dict[str, Any]) -> str:
 
 
 def _parameters(params: Sequence[Param]) -> list[dict[str, Any]]:
-    return [
-        {
-            "name": param.name,
-            "option": hyper(param.name),
-            "doc": param.doc,
-            "low": param.low,
-            "above_low": param.open_low,
-            "high": None if math.isinf(param.high) else param.high,
-            "below_high": param.open_high,
-            "whole": param.integer,
-        }
-        for param in params
-    ]
+    return [{"option": hyper(param.name), **param._asdict()} for param in params]
 
 
 def _summary(make: Callable[..., Any]) -> str:

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from jaxfl.cli.compute import NO_FRONT, has_front, partial
 from jaxfl.cli.folder import PICTURES, begun, kind_of
+from jaxfl.cli.options import help_of
 from jaxfl.cli.parser import Once, Parser
-from jaxfl.cli.readers import real, text
 from jaxfl.cli.report import facts, print_json, print_table, summary
-from jaxfl.cli.written import command, flag
+from jaxfl.cli.written import command, flag, real, text
 from jaxfl.core.errors import InputError, one_line, printable, require
 from jaxfl.core.files import replace
 from jaxfl.core.links import Links
@@ -40,15 +40,6 @@ OWN = {
     "plot": "out format metric title label",
 }
 METAVARS = {"where": "AXIS=VALUE", "label": "OLD=NEW", "csv": "FILE", "latex": "FILE", "out": "DIR"}
-# the help of what all three take
-COMMON = """\
-  --choose-by CRITERION     the metric after the last round by which the best setting is chosen: auto
-                            (default: accuracy, else loss, on validation data; without them the
-                            training loss), a metric, min:NAME or max:NAME; none: keep all settings
-  --over AXIS ...           choose the best setting along these axes (default: lr, shift)
-  --where AXIS=V,V ...      show only these values of these axes
-  --allow-test              allow --choose-by to choose on test data, and say so in the notes
-  --unchecked               read a result although it is damaged or has no digest (a checksum)"""
 OF_SWEEPS = ("choose_by", "over", "where", "allow_test")
 
 
@@ -147,12 +138,9 @@ def run_plot(words: Sequence[str]) -> None:
         ds = _load(folder, given)
         home = folder if folder.is_dir() else folder.parent
         place = Path(given["out"]) if "out" in given else home / PICTURES
-        linked = "out" not in given and place.is_symlink()
-        require(
-            not linked,
-            lambda: f"{place} is a link to another folder",
-            "name that folder with --out",
-        )
+        linked = f"{place} is a link to another folder"
+        safe = "out" in given or not place.is_symlink()
+        require(safe, linked, "name that folder with --out")
         files = draw(
             _selected(ds, given) if is_sweep(ds) else ds,
             place,
@@ -176,8 +164,19 @@ def run_plot(words: Sequence[str]) -> None:
 
 
 def look_options(words: Sequence[str]) -> str:
-    """The help of the options that all commands share."""
-    return COMMON
+    """The options that all three have.
+
+    options of `show`, `compare` and `plot`:
+
+      --choose-by CRITERION     the metric after the last round by which the best setting is chosen: auto
+                                (default: accuracy, else loss, on validation data; without them the
+                                training loss), a metric, min:NAME or max:NAME; none: keep all settings
+      --over AXIS ...           choose the best setting along these axes (default: lr, shift)
+      --where AXIS=V,V ...      show only these values of these axes
+      --allow-test              allow --choose-by to choose on test data, and say so in the notes
+      --unchecked               read a result although it is damaged or has no digest (a checksum)
+    """
+    return help_of(look_options)
 
 
 def look_parser(command: str) -> Parser:
@@ -262,21 +261,17 @@ def _load(path: Path, given: dict[str, Any]) -> xarray.Dataset:
         try:
             ds = load(file, unchecked=given.get("unchecked", False))
         except InputError as error:
-            if not kind:
-                raise
-            again = f"{way} writes it again"
-            again += ", or read it as it is with --unchecked" * bool(error.suggested)
-            raise InputError(error.problem, again) from None
+            again = ", or read it as it is with --unchecked" * bool(error.suggested)
+            raise (
+                InputError(error.problem, f"{way} writes it again{again}") if kind else error
+            ) from None
     else:
         none = f"{folder} holds no {RESULT}, so it is no result of jaxfl"
         require(kind, none)
-        unfinished = f"{folder} is unfinished, or has lost its {RESULT}"
-        require(kind == "sweep" and begun(folder), unfinished, f"continue with {way}")
+        lost = f"{folder} is unfinished, or has lost its {RESULT}"
+        require(kind == "sweep" and begun(folder), lost, f"continue with {way}")
         ds = partial(folder)
-        print(
-            f"{printable(unfinished)}: this is what is there; {way} computes the rest.",
-            file=sys.stderr,
-        )
+        print(printable(f"{lost}: {way} computes what is not shown."), file=sys.stderr)
     for name in set(OF_SWEEPS) & set(given):
         single = f"{flag(name)} is for sweeps, and {path} holds a single run"
         require(is_sweep(ds), single, "leave it out")
@@ -309,9 +304,7 @@ def _print(shown: Table, given: dict[str, Any]) -> None:
         print_json(shown.facts())
     else:
         print_table(shown)
-    for name, content in (("csv", shown.csv), ("latex", shown.latex)):
-        if name not in given:
-            continue
-        path = Path(given[name])
+    for name in {"csv", "latex"} & given.keys():
+        path, content = Path(given[name]), getattr(shown, name)().encode()
         path.parent.mkdir(parents=True, exist_ok=True)
-        replace(path, lambda file, content=content: file.write(content().encode()))
+        replace(path, lambda file, content=content: file.write(content))

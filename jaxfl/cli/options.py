@@ -7,13 +7,11 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
-import math
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from jaxfl.cli.readers import Among, Read, pair, real, records, rounds, text, whole
-from jaxfl.cli.written import flag
+from jaxfl.cli.written import Among, Read, flag, pair, real, records, rounds, text, whole
 from jaxfl.core.checks import conforms
 from jaxfl.core.errors import InputError, require
 from jaxfl.engine.stopping import Stop
@@ -68,9 +66,9 @@ def hyper(name: str) -> str:
     return flag(name if free else f"hyper_{name}")
 
 
-def help_of(*kinds: type) -> str:
-    """The options of records, as their docstrings explain them."""
-    return "\n\n".join(str(inspect.getdoc(kind)).split("\n\n", 1)[1] for kind in kinds)
+def help_of(*documented: Any) -> str:
+    """Docstrings without their first lines: the options that they explain."""
+    return "\n\n".join(str(inspect.getdoc(each)).split("\n\n", 1)[1] for each in documented)
 
 
 _one = functools.partial(option, None)
@@ -80,8 +78,11 @@ SHARE = real(above=0, below=1)
 POSITIVE = real(above=0)
 # without clients of the data's own
 DEFAULTS: dict[str, Any] = {"clients": 10, "partition": "iid"}
+# the fields of a Stop
+LIMITS = {"loss": "target_loss", "bound": "loss_bound", "sigma": "loss_sigma"}
+LIMITS |= {"seconds": "max_seconds", "bits": "max_bits"}
 SEED = whole(0, 2**31 - 1)
-MOST = 10**7  # runs of one sweep
+MOST = 100_000  # seeds
 
 
 @dataclasses.dataclass(frozen=True)
@@ -213,14 +214,8 @@ class Setup:
     @property
     def stop(self) -> Stop | None:
         """What may end a run before its last round."""
-        limits: dict[str, Any] = {
-            "loss": self.target_loss,
-            "seconds": self.max_seconds,
-            "bits": self.max_bits,
-            "bound": self.loss_bound,
-            "sigma": self.loss_sigma,
-        }
-        return Stop(**limits) if any(v is not None for v in limits.values()) else None
+        limits: Any = {name: getattr(self, option) for name, option in LIMITS.items()}
+        return Stop(**limits) if any(value is not None for value in limits.values()) else None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -326,22 +321,19 @@ class Study:
         return Setup(next(iter(self.algorithms), ""), **one)
 
     @property
-    def static(self) -> dict[str, list[Any]]:
-        """Axes of which each value has a program of its own."""
-        return {name: values for name, values in self.options.items() if len(values) > 1}
-
-    @property
     def axes(self) -> dict[str, list[Any]]:
-        """All axes but the seeds, as they are typed."""
-        found = {"ALGORITHM": self.algorithms}
-        found |= {flag(name): values for name, values in self.options.items()}
-        found |= {hyper(name): values for name, values in self.numbers.items()}
-        return {name: values for name, values in found.items() if len(values) > 1}
+        """The values of everything with several, and the algorithms."""
+        both = [*self.options.items(), *self.numbers.items()]
+        found = {name: values for name, values in both if len(values) > 1}
+        twice = sum(len(values) > 1 for _, values in both) > len(found)
+        require(not twice, "Two axes have one name", "give one of them a single value")
+        return {"algorithm": self.algorithms, **found}
 
     @property
-    def runs(self) -> int:
-        """An upper bound on the number of runs: axes that an algorithm does not use are broadcast."""
-        return math.prod(map(len, (*self.axes.values(), self.seeds)))
+    def fixed(self) -> dict[str, Any]:
+        """The hyper-parameters with one value, and the number of rounds."""
+        one = {name: values[0] for name, values in self.numbers.items() if len(values) == 1}
+        return {name: value for name, value in one.items() if value is not None}
 
 
 def stored(name: str, values: Iterable[Any], file: Path) -> None:

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import dataclasses
 import functools
 import re
@@ -14,23 +13,21 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
+from jaxfl.algorithms.defaults import defaults
 from jaxfl.algorithms.registry import ALGORITHMS, TABLES, algorithm
-from jaxfl.algorithms.resolution import planned, resolve
 from jaxfl.cli.build import DEMO, choose_algorithm
-from jaxfl.cli.options import MOST, Counts, Option, Session, Setup, Study, help_of, hyper, options
-from jaxfl.cli.readers import Among, real, text, whole
-from jaxfl.cli.written import flag
+from jaxfl.cli.options import Counts, Option, Session, Setup, Study, help_of, hyper, options
+from jaxfl.cli.written import Among, flag, real, text, whole
 from jaxfl.core.errors import InputError, require
 from jaxfl.core.params import MOST as LARGEST
-from jaxfl.core.params import known, near, reads
+from jaxfl.core.params import at_most_one, known, near, reads
 from jaxfl.core.schedules import RULES, schedule
-from jaxfl.core.types import Algorithm, Eps, Origin, Param, ProblemFacts, Source
+from jaxfl.core.types import Param
 
 __all__ = [
     "Once",
     "Parser",
     "checked",
-    "defaults",
     "entry",
     "hyper_parameters",
     "join_negatives",
@@ -138,17 +135,9 @@ def parse(command: str, words: Sequence[str]) -> tuple[Study, Session]:
             other in ("", command), f"{flag(name)} is an option of `jaxfl {other}`", "leave it out"
         )
     session = Session(**{name: read[name] for name in options(Session) if name in read})
-    require(
-        session.chunk_seconds is None or session.on is not None,
-        "needs --on",
-        **{"--chunk-seconds": session.chunk_seconds},
-    )
     require(session.on == "slurm" or not session.slurm_option, "--slurm-option needs --on slurm")
-    places = {"--resume": session.resume, "--extend": session.extend, "--out": session.out}
-    both = [name for name, place in places.items() if place is not None]
-    require(
-        len(both) < 2, f"{' and '.join(both)} are both given", "each names the folder of a result"
-    )
+    places = {"resume": session.resume, "extend": session.extend, "out": session.out}
+    at_most_one("each names the folder of a result", **places)
     if session.resume is not None:
         _alone(session.resume, raw)
     return _study(raw, read, session.extend is not None), session
@@ -207,28 +196,18 @@ def _study(raw: Mapping[str, Any], read: Mapping[str, Any], added: bool) -> Stud
     both = "seeds" in read and "seed" in read
     require(not both, "--seeds and --seed are both given", "the first is how many, the other which")
     seeds = read.get("seed", list(range(read.get("seeds", 0 if added else 1))))
-    typed = {"ALGORITHM": algorithms, **{flag(name): values for name, values in given.items()}}
-    typed |= {hyper(name): values for name, values in numbers.items()}
-    for name, values in {**typed, "--seed": seeds}.items():
-        for value in values:
-            require(values.count(value) == 1, "is given twice", "give it once", **{name: value})
     return Study(algorithms, given, numbers, seeds, "unpaired" not in read)
 
 
 def checked(study: Study, command: str) -> Study:
     """The study; raise for one that the command does not compute."""
     if command == "sweep":
-        require(
-            study.algorithms,
-            "`jaxfl sweep` needs an ALGORITHM",
-            "`jaxfl list algorithms` names them",
-        )
-        many = f"This sweep has {study.runs:,} runs, more than the {MOST:,} that one can have"
-        require(study.runs <= MOST, many, "give fewer values, or divide it into several")
+        names = "`jaxfl list algorithms` names them"
+        require(study.algorithms, "`jaxfl sweep` needs an ALGORITHM", names)
         return study
-    for name, values in {**study.axes, "--seed": study.seeds}.items():
-        several = f"`jaxfl run` computes one run, and {name} has {len(values)} values"
-        require(len(values) == 1, several, f"`jaxfl sweep` takes {' '.join(map(str, values[:9]))}")
+    for name, values in {**study.axes, "seed": study.seeds}.items():
+        several = f"`jaxfl run` computes one run, and {flag(name)} has {len(values)} values"
+        require(len(values) < 2, several, "`jaxfl sweep` computes one for each")
     return study
 
 
@@ -337,29 +316,3 @@ def options_of_runs(command: str, words: Sequence[str]) -> str:
         )
         lines.append(entry(f"{hyper(name)} {'K' if param.integer else 'X'}", param.doc + default))
     return "\n".join([*lines, "", help_of(*KINDS)])
-
-
-def defaults(algorithm: Algorithm) -> dict[str, str]:
-    """The default of each hyper-parameter: a constant, or where its value comes from.
-
-    They are those of one typical problem; how a value depends on the problem, its source says.
-    """
-    for n in (10, 1):  # some algorithms are for a single node
-        with contextlib.suppress(InputError):
-            facts = ProblemFacts(n, 1000, 1000, 100, 100, 1.0, (1000,), 10.0, True, True)
-            plan, given = planned(algorithm, {}, facts), {}
-            if isinstance(plan.asked, Eps):  # to calibrate may take seconds, and changes no source
-                given = {"sigma": 1.0}
-            found = resolve(algorithm, given, facts)
-            values, sources = {**found.values, **plan.values}, {**found.sources, **plan.sources}
-            texts = {name: _default(values[name], source) for name, source in sources.items()}
-            if isinstance(plan.asked, Eps):
-                texts["eps"] = f"{plan.asked.eps:g}"
-                calibrated = "calibrated: the least that is proven for eps"
-                texts["sigma"] = calibrated * algorithm.per_record
-            return {name: shown for name, shown in texts.items() if shown}
-    return {}
-
-
-def _default(value: Any, source: Source) -> str:
-    return f"{value:g}" if source == Origin.DEFAULT.value else source.removeprefix("default: ")

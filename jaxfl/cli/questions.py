@@ -40,7 +40,7 @@ NO_OPTIONS = {
 }
 UNFLAGGED = "none: the proven eps is not above the paper's by more than 1 %"
 FLAGGED = "the proven eps is above the paper's by more than 1 %", "no eps is proven"
-FORMULAS = ("mask", "batch_clip", "hu_counterexample", "theorem_k")
+FORMULAS = ("mask", "batch_clip", "theorem_k")
 TITLES = {
     "NAME is also a calculator (without values it says which it needs):": False,
     "or a check of a published or new formula:": True,
@@ -265,13 +265,8 @@ def _audit(
         runs=whole("runs", runs, 20),
         **options,
     )
-    return {
-        **found._asdict(),
-        "refutes_proof": found.refutes_proof,
-        "refutes_claim": found.refutes_claim,
-        "refutes_described": found.refutes_described,
-        "verdict": found.verdict,
-    }
+    derived = ("refutes_proof", "refutes_claim", "refutes_described", "verdict")
+    return {**found._asdict(), **{name: getattr(found, name) for name in derived}}
 
 
 def _pairs(words: Sequence[str]) -> dict[str, Any]:
@@ -280,24 +275,20 @@ def _pairs(words: Sequence[str]) -> dict[str, Any]:
     left = list(words)
     while left:
         word = left.pop(0)
-        is_option = word.startswith("--") and len(word) > 2
-        require(is_option, lambda: f"{word!r} is not an option", "write --name value")
+        is_option, bad = word.startswith("--") and len(word) > 2, f"{word!r} is not an option"
+        require(is_option, bad, "write --name value")
         flag, given, value = word[2:].partition("=")
         if not given:
             value = left.pop(0) if left and not left[0].startswith("--") else "true"
-        name = flag.replace("-", "_")
-        unread = "give what the proof needs of them, such as --samples, the records of a client"
-        require(
-            name not in ("data", "model"),
-            lambda: f"--{flag} does not apply, since no data are read",
-            unread,
-        )
-        require(
-            name not in out, lambda: f"Option --{flag} is given twice, the second time as {value}"
-        )
-        out[name] = _value(value)
-        is_number = not isinstance(out[name], str)
-        require(is_number or name in TEXTS, lambda: f"--{flag} {value} must be a number")
+        name, read = flag.replace("-", "_"), _value(value)
+        unread = f"--{flag} does not apply, since no data are read"
+        way = "give what the proof needs of them, such as --samples, the records of a client"
+        require(name not in ("data", "model"), unread, way)
+        twice = f"Option --{flag} is given twice, the second time as {value}"
+        require(name not in out, twice)
+        word = f"--{flag} {value} must be a number"
+        require(name in TEXTS or not isinstance(read, str), word)
+        out[name] = read
     return out
 
 

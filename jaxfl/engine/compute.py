@@ -94,20 +94,31 @@ class Saves:
             batch = restored(fitting(found, chunk, run.shape), run.state, run.shardings[1])
         return batch or Batch(blank(run), Log(), np.full(run.shape, "", REASON))
 
-    def due(self, share: float, runs: int) -> bool:
-        """Whether it is time for a checkpoint, and the next one is likely to keep to its share."""
+    def due(self, share: float) -> bool:
+        """Whether it is time for a checkpoint, and the next one is likely to keep to its share.
+
+        ``share`` of the rounds are computed.
+        """
         now = time.perf_counter()
         short = self.spent + self.took <= SHARE * (now - self.began)
         return self.store.folder is not None and short and now - self.last >= SAVE_EVERY
 
     def save(self, number: int, batch: Batch) -> None:
-        """Write a checkpoint.  Warn where that fails, and write no more: the runs need none."""
+        """Write a checkpoint."""
         jax.block_until_ready(batch.state)  # rounds that are queued are not part of its time
+        self._write(lambda: self.store.save(number, batch))
+
+    def keep(self, number: int, content: bytes) -> None:
+        """Write a checkpoint that a worker has packed."""
+        self._write(lambda: self.store.save_bytes(number, content))
+
+    def _write(self, write: Callable[[], None]) -> None:
+        """Warn where writing fails, and write no more: the runs need no checkpoint."""
         began = time.perf_counter()
         try:
-            self.store.save(number, batch)
+            write()
         except InputError as error:
-            warnings.warn(f"{error}  There is no checkpoint.", JaxflWarning, stacklevel=2)
+            warnings.warn(f"{error}  There is no checkpoint.", JaxflWarning, stacklevel=3)
             self.took = math.inf
             return
         self.last = time.perf_counter()
@@ -236,7 +247,7 @@ def _computed(
                 follower.ready(number, ready, batch)
                 if not np.isfinite(np.asarray(ready.loss)).any():
                     break  # no run is finite any more
-            if saves.due(loop.t / T, chunk.runs):
+            if saves.due(loop.t / T):
                 saves.save(number, batch)
                 saved = loop.t
     except BaseException:

@@ -15,11 +15,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
+import numpy as np
 
 from jaxfl.core.checks import one_path
 from jaxfl.core.errors import InputError, JaxflWarning, require
 from jaxfl.core.memory import HOST, check_fits
 from jaxfl.core.params import at_most_one, number, whole
+from jaxfl.core.programs import keep_programs
 from jaxfl.core.progress import watching
 from jaxfl.core.types import Info, Key
 from jaxfl.engine.callbacks import Callback, Callbacks, Watch
@@ -119,6 +121,7 @@ def computed(
 ) -> Computed:
     """Plan, compute and keep the runs of a grid; ``alone``: of a single run."""
     began = time.perf_counter()
+    keep_programs()
     bar, listed = watching(how.progress, show), Callbacks(how.callbacks)
     devices = _devices(how)
     with contextlib.ExitStack() as stack:
@@ -215,6 +218,7 @@ def _about(found: Found) -> dict[str, Any]:
     whole = all(arrays is not None for _, arrays in found.chunks)
     ended = "finished" if whole else "unfinished"
     settings = _settings(found.grid, found.options)
+    settings["settings"]["key"] = np.asarray(jax.random.key_data(found.keys[0])).tolist()
     return {"ended": ended, **settings, "chunks": len(found.chunks)}
 
 
@@ -257,11 +261,8 @@ def _collect(driver: Driver, planned: Planned, todo: Sequence[int], tracker: Tra
             if found is None:
                 tracker.pulse()
                 continue
-            number, reply = found
-            if "state" in reply:
-                planned.store.save_bytes(number, reply["state"])
-            planned.store.write(number, reply["arrays"])
-            tracker.collected(number, reply["arrays"])
+            planned.store.write(*found)
+            tracker.collected(*found)
 
 
 def _divided(

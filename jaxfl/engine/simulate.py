@@ -131,6 +131,8 @@ def options_of(
     choice("noise", noise, NOISES)
     choice("metrics_on", metrics_on, ("train", "test", "validation"))
     stopping.check(stop, metrics_on)
+    listed = isinstance(keep, list | tuple | set | frozenset)
+    require(listed, f"must be a list of {', '.join(KEPT)}", keep=keep)
     for name in keep:
         choice("keep", name, KEPT)
     return Options(
@@ -190,7 +192,8 @@ def simulate(
     ``extend=True`` computes more ``rounds``: the run continues unless they change what its rounds read,
     as noise for a given ``eps`` does.  (:meth:`Run.extend` keeps all hyper-parameters.)
 
-    A run is silent: ``progress=True`` draws a bar, and a function is called with a :class:`Progress`.
+    ``progress=True`` draws a bar, ``False`` none, and a function is called with a :class:`Progress`; by
+    default there is a bar after five seconds, in a terminal or a notebook.
     ``callbacks`` are called with every :class:`jaxfl.Evaluation`, as the loop reads it from the device; a
     resumed run hands over the earlier ones first.  If a callback raises an exception, the run ends as
     after Ctrl-C, with a checkpoint.  :mod:`jaxfl.trackers` has callbacks for TensorBoard and others.

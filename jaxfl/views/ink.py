@@ -387,12 +387,12 @@ def logarithmic(values: Array) -> bool:
 
 def powers(axis: Axis, low: float, high: float) -> None:
     """Label a logarithmic axis at powers of ten, or at 1, 2 and 5 times them, without overlap."""
-    from matplotlib.ticker import LogLocator, NullFormatter
+    from matplotlib.ticker import LogLocator, NullLocator
 
     span = math.log10(high / low)
     axis.set_major_locator(LogLocator(subs=(1, 2, 5) if span < 2.1 else (1,)))
     axis.set_major_formatter(_number)
-    axis.set_minor_formatter(NullFormatter())
+    axis.set_minor_locator(NullLocator())
 
 
 def _number(value: float, place: float) -> str:
@@ -415,13 +415,15 @@ def write(figure: Figure, path: Path) -> None:
     """Write a figure reproducibly: without a date, without random names, with names as they are."""
     import matplotlib
     from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.text import Text
 
     kind, dpi = path.suffix.lower(), figure.dpi
     wrong = f"The name of the picture {str(path)!r} must end in .png, .pdf or .svg"
     require(kind in SUFFIXES, wrong)
     path.parent.mkdir(parents=True, exist_ok=True)
-    for text in figure.findobj(Text):  # it may hold a user's names, and these dollars
+    texts = [*figure.texts, *(text for key in figure.legends for text in key.get_texts())]
+    for ax in figure.axes:
+        texts += [ax.title, ax.xaxis.label, ax.yaxis.label, *ax.texts]
+    for text in texts:  # they may hold a user's names, and these dollars
         text.set_parse_math(False)
         text.set_text("\n".join(map(printable, text.get_text().split("\n"))))
     options: dict[str, Any] = {"metadata": SUFFIXES[kind]}

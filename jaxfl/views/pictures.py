@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from jaxfl.core.errors import require
+from jaxfl.core.errors import printable, require
 from jaxfl.core.files import replace
 from jaxfl.core.params import choice
 from jaxfl.core.progress import plural
@@ -464,10 +464,10 @@ def _map(grid: Grid, rule: Criterion, title: str) -> Figure | None:
     heads = {}
     for name, own in cells.groupby("algorithm", sort=False):
         lacks = [f"no {grid.name(axis)}" for axis in (along, up) if own[axis].isna().all()]
-        heads[name] = f"{name}\n({', '.join(lacks)})" if lacks else name
+        heads[name] = printable(name) + (f"\n({', '.join(lacks)})" if lacks else "")
     words = [
-        [heads.get(v, v) if isinstance(v, str) else number(v) for v in ds[axis].values.tolist()]
-        for axis in (along, up)
+        [number(v) if not isinstance(v, str) else heads.get(v, printable(v)) for v in values]
+        for values in (ds[axis].values.tolist() for axis in (along, up))
     ]
     single, wide, tall = up == "algorithm", len(words[0]), len(words[1])
     panels = [""] if single else [*heads]
@@ -483,8 +483,8 @@ def _map(grid: Grid, rule: Criterion, title: str) -> Figure | None:
         ax.patch.set(facecolor="#F2F2F2", edgecolor="#BBBBBB", hatch="///")
         ax.tick_params(length=0, pad=2, labelsize=ink.SMALL)
         ax.spines[:].set_visible(False)
-        ax.set_xticks(np.arange(wide) + 0.5, words[0])
-        ax.set_yticks(np.arange(tall) + 0.5, words[1])
+        ax.set_xticks(np.arange(wide) + 0.5, words[0], parse_math=False)
+        ax.set_yticks(np.arange(tall) + 0.5, words[1], parse_math=False)
         ax.set_xlabel(grid.name(along), fontsize=ink.TEXT)
         if i % columns == 0 and not single:  # a letter that lies is another one
             turn = 90 * (len(grid.name(up)) > 1)

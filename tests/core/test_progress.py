@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from jaxfl.core.progress import Bar, amount, duration
+from jaxfl.core import progress
+from jaxfl.core.progress import Bar, amount, duration, watching
 
 pytestmark = pytest.mark.once
 
@@ -76,3 +77,20 @@ def test_amounts_are_short() -> None:
     given = (0.25, 9.7, 9_999, 45_678, 999_600, 144e6, 1e12)
     assert [*map(amount, given)] == ["0.25", "9.7", "9,999", "45.7k", "999k", "144M", "1.00T"]
     assert [*map(duration, (12, 200, 600, 9000))] == ["12 s", "3.3 min", "10 min", "2.5 h"]
+
+
+@pytest.mark.parametrize(
+    ("there", "wait", "told"), [(True, 0.0, True), (True, 60.0, False), (False, 0.0, False)]
+)
+def test_a_bar_that_nobody_asked_for_comes_late(
+    there: bool, wait: float, told: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where somebody looks, after some seconds; in a log nothing."""
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: there, raising=False)
+    monkeypatch.setattr(progress, "PATIENCE", wait)
+    begun: list[int] = []
+    monkeypatch.setattr(Bar, "_start", lambda self: begun.append(1))
+    with watching(None, lambda bar, now: bar.doing(now)) as report:
+        if report is not None:
+            report("compiling")
+    assert bool(begun) == told

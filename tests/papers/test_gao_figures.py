@@ -1,4 +1,4 @@
-"""Figures 2 and 3 and Tables 1 and 2 of Gao et al.: small here, whole under `-m slow`."""
+"""Figures 2 and 3 and Tables 1 and 2 of Gao et al.: in small; whole in test_papers."""
 
 from pathlib import Path
 

@@ -52,6 +52,7 @@ NUMBERS = {"lr": 0.2, "clip": 1.0, "sigma": 0.05, "batch": 4}
 # --- words and masks -----------------------------------------------------------------------------
 
 
+@pytest.mark.plain
 @pytest.mark.parametrize("precision", [2.0**-20, 1e-3])
 def test_sums_are_recovered_to_the_declared_precision(precision: float, key: jax.Array) -> None:
     """Also where numbers are negative: r/2 precisions at worst, whatever the range."""

@@ -1,9 +1,7 @@
 """`jaxfl show`, `compare` and `plot`: what they print and write, and one sentence for mistakes."""
 
 import csv
-import dataclasses
 import io
-import json
 from pathlib import Path
 
 import grids
@@ -13,7 +11,6 @@ from rows import a_problem
 from told import Shell
 
 import jaxfl
-from jaxfl.cli.options import Setup
 from jaxfl.engine import results
 from jaxfl.privacy.claims import Condition
 
@@ -186,18 +183,7 @@ def test_folders_without_a_result(tmp_path: Path, shell: Shell) -> None:
     assert f"There is no folder {place}." in shell.refused("show", place)
     place.mkdir()
     assert "holds no result.nc" in shell.refused("plot", place)
-    about = {"reached": None, "assumed": {}, "setup": dataclasses.asdict(Setup("ldp_gd"))}
-    (place / "config.json").write_text(json.dumps(about))
-    assert f"continue with `jaxfl run --resume {place}`" in shell.refused("show", place)
-    (place / "sweep.json").write_text("{}")
-    again = f"continue with `jaxfl sweep --resume {place}`."
-    said = f"{place} is unfinished, or has lost its result.nc: {again}"
-    for words in (("show", place), ("compare", place, place), ("plot", place)):
-        assert said in shell.refused(*words)
     (place / "result.nc").write_bytes(b"CDF\x02 cut short")
-    said = f"or is damaged: `jaxfl sweep --resume {place}` writes it again"
-    assert said in shell.refused("show", place)
-    (place / "sweep.json").unlink()
     assert "or is damaged: write it again" in shell.refused("show", place)
 
 

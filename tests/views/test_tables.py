@@ -439,7 +439,7 @@ def test_two_runs() -> None:
 
 def test_a_run_beside_a_sweep_of_one_cell() -> None:
     numbers = {"batch": 4, "k": 3, "lr": 0.3, "sigma": 0.1}
-    alone = jaxfl.sweep("soteriafl_sgd", {}, a_problem(), None, 6, seeds=1, numbers=numbers)
+    alone = jaxfl.sweep("soteriafl_sgd", a_problem(), None, 6, **numbers)
     found = compare(single(3), alone, names=("run", "sweep"))
     (row,) = rows_of(found, "loss")
     assert row["difference"].mean == pytest.approx(0, abs=1e-5)  # the same numbers up to rounding
