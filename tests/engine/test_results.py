@@ -176,7 +176,7 @@ def test_totals_beyond_exact_floats_are_refused(run: jaxfl.Run) -> None:
     huge = {**arrays, "clients": np.full_like(arrays["clients"], 2.0**50)}
     huge["clients"][..., 1] = np.nan
     found = run.computed.found._replace(chunks=[(chunk, huge)])
-    refused(lambda: dataset.dataset(found, {}), "uplink_bits reaches")
+    refused(lambda: dataset.dataset(found, {}), "link_bits reaches")
 
 
 def test_metric_names_that_files_cannot_hold() -> None:
