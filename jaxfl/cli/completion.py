@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import argparse
-import re
 from collections.abc import Callable, Mapping
 
 from jaxfl.algorithms.registry import ALGORITHMS
 from jaxfl.audit import questions
 from jaxfl.cli.lists import KINDS, OTHERS, PARTS
-from jaxfl.cli.parser import Parser
+from jaxfl.cli.parser import SAID, Parser
 from jaxfl.core.errors import require
 from jaxfl.views.selection import AUTO, CRITERIA
 
 __all__ = ["SHELLS", "script"]
 
 SHELLS = ("bash", "zsh", "fish")
-# an option in a help text: its name, what it takes, and its explanation
-SAID = re.compile(r"^ +(--[a-z-]+)((?: \S+)*)(?:  +|\n {28})(\S.*(?:\n {28}\S.*)*)", re.MULTILINE)
 FIRST = {  # the values of arguments, by name
     "algorithm": ALGORITHMS,
     "algorithms": ALGORITHMS,

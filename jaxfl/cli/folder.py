@@ -63,7 +63,7 @@ def check_free(folder: Path, name: str) -> None:
 
 def cleared(folder: Path) -> None:
     """Remove the run in a folder, and nothing else."""
-    if folder.is_dir():
+    if kind_of(folder) == "run":
         with locked(folder):
             shutil.rmtree(folder / "chunks", ignore_errors=True)
             for name in (PLANNED, RESULT, CURVES, CONFIG):

@@ -46,13 +46,11 @@ KINDS = ("algorithms", *OTHERS, *PARTS)
 def tables() -> dict[str, dict[str, dict[str, Any]]]:
     """Entries by kind and name."""
     out = {"algorithms": {name: _algorithm(make) for name, make in ALGORITHMS.items()}}
-    for kind, table in OTHERS.items():
+    for kind, table in (OTHERS | PARTS).items():
         out[kind] = {name: {"summary": _summary(make)} for name, make in table.items()}
     for kind, table in PARTS.items():
-        out[kind] = {
-            name: {"summary": _summary(make), "parameters": _parameters(make().params)}
-            for name, make in table.items()
-        }
+        for name, make in table.items():
+            out[kind][name]["parameters"] = _parameters(make().params)
     return out
 
 

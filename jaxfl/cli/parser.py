@@ -25,10 +25,11 @@ from jaxfl.core.schedules import RULES, schedule
 from jaxfl.core.types import Param
 
 __all__ = [
+    "SAID",
     "Once",
     "Parser",
     "checked",
-    "entry",
+    "documented",
     "hyper_parameters",
     "join_negatives",
     "larger",
@@ -43,6 +44,8 @@ SYMBOLS = (
     "theorem or a corollary need L.  Where L is unknown, batches of private algorithms have min(128, m) "
     "records, and lr is 1/clip.  docs/algorithms.md has the formulas."
 )
+# an option in a help text: its name, what it takes, and its explanation
+SAID = re.compile(r"^ +(--[a-z-]+)((?: \S+)*)(?:  +|\n {28})(\S.*(?:\n {28}\S.*)*)", re.MULTILINE)
 KINDS = (Setup, Counts, Session)
 HYPER = "hyper-parameter "  # before the names of hyper-parameters
 
@@ -87,6 +90,16 @@ class Once(argparse.Action):
         setattr(namespace, self.dest, values)
 
 
+def documented(text: str) -> Parser:
+    """A parser of the options that a help text explains; "..." stands for more values."""
+    parser = Parser()
+    for option, takes, _ in SAID.findall(text):
+        several = {"nargs": "+", "action": "extend", "metavar": takes.split()[0]} if takes else {}
+        how: Any = several if takes.endswith("...") else {"action": Once} if takes else {}
+        parser.add_argument(option, **how or {"action": "store_true"})
+    return parser
+
+
 # --- `jaxfl run` and `jaxfl sweep` ---------------------------------------------------------------
 
 
@@ -96,9 +109,19 @@ def table() -> dict[str, Option]:
     return {name: each for kind in KINDS for name, each in options(kind).items()}
 
 
+class _OfRuns(Parser):
+    """Names of algorithms come first, which an option with several values would take."""
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        pairs = [*zip(("", *args), args, strict=False)]
+        first = [b for a, b in pairs if b in ALGORITHMS and (a[:2] != "--" or "=" in a)]
+        left = [b for a, b in pairs if b not in ALGORITHMS or (a[:2] == "--" and "=" not in a)]
+        return super().parse_known_args([*first, *left], namespace)
+
+
 def parser_of_runs() -> Parser:
     """All that `jaxfl run` and `jaxfl sweep` take."""
-    parser = Parser()
+    parser = _OfRuns()
     parser.add_argument("algorithms", nargs="*", metavar="ALGORITHM")
     for name, each in table().items():
         how: dict[str, Any] = {"action": Once}
@@ -125,7 +148,7 @@ def parser_of_runs() -> Parser:
 def parse(command: str, words: Sequence[str]) -> tuple[Study, Session]:
     """What the command line asks for; with --extend the study has what is added."""
     parser = parser_of_runs()
-    found, rest = parser.parse_known_args(_sorted(join_negatives(words)))
+    found, rest = parser.parse_known_args(join_negatives(words))
     parser.finish(rest, "", f"`jaxfl {command} ALGORITHM --help` lists the options")
     raw = {name: value for name, value in vars(found).items() if value not in (None, False, [])}
     read = {name: _read(name, table()[name], raw[name]) for name in table() if name in raw}
@@ -141,20 +164,6 @@ def parse(command: str, words: Sequence[str]) -> tuple[Study, Session]:
     if session.resume is not None:
         _alone(session.resume, raw)
     return _study(raw, read, session.extend is not None), session
-
-
-def _sorted(words: Sequence[str]) -> list[str]:
-    """Names of algorithms first, which an option with several values would take."""
-    names = [
-        word
-        for before, word in zip(("", *words), words, strict=False)
-        if word in ALGORITHMS and not (before.startswith("--") and "=" not in before)
-    ]
-    left = list(words)
-    for name in names:
-        at = len(left) - 1 - left[::-1].index(name)
-        del left[at]
-    return [*names, *left]
 
 
 def _read(name: str, option: Option, words: Any) -> Any:
