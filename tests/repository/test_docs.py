@@ -17,9 +17,8 @@ from PIL import Image
 from scripts import ROOT, load
 
 import jaxfl
-from jaxfl.cli.build import algorithm_of
-from jaxfl.cli.options import Setup
-from jaxfl.cli.parser import parse_run
+from jaxfl.cli.build import choose_algorithm
+from jaxfl.cli.parser import parse
 
 pytestmark = pytest.mark.once
 
@@ -43,8 +42,8 @@ def test_the_page_of_algorithms_is_generated(generator: ModuleType) -> None:
     commands = re.findall(r"`jaxfl run ([a-z0-9_]+.*)`$", written, re.MULTILINE)
     assert len(commands) == written.count("\n### ")
     for command in commands:
-        given, _ = parse_run(command.split())
-        assert algorithm_of(Setup(**given)).name == command.split()[0]
+        study, _ = parse("run", command.split())
+        assert choose_algorithm(study.setup).name == command.split()[0]
 
 
 def test_the_picture_of_the_readme_is_what_the_code_draws() -> None:
