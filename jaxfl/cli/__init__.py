@@ -1,7 +1,6 @@
 """The command line: `jaxfl run`, `show`, `compare`, `plot`, `list`, `account` and others.
 
 * :mod:`~jaxfl.cli.build` -- build the algorithm and the problem of a :class:`Setup`
-* :mod:`~jaxfl.cli.completion` -- `jaxfl completion SHELL`: a script that completes words
 * :mod:`~jaxfl.cli.compute` -- `jaxfl run`, `sweep` and `profile`: compute a :class:`Study` in its
   folder, and show its result
 * :mod:`~jaxfl.cli.config` -- `--config FILE`: options of a command from a TOML file
@@ -10,8 +9,8 @@
 * :mod:`~jaxfl.cli.imports` -- `--import FILE`: code of the user's own, which registers algorithms,
   models, data sets and parts
 * :mod:`~jaxfl.cli.interrupt` -- Ctrl-C, and a scheduler's request to end, always arrive
-* :mod:`~jaxfl.cli.lists` -- `jaxfl list`: algorithms, models, data and parts, one line each or as
-  JSON
+* :mod:`~jaxfl.cli.lists` -- `jaxfl list` and `jaxfl completion`: the names that there are, in
+  lines, as JSON, and for shells
 * :mod:`~jaxfl.cli.look` -- `jaxfl show`, `jaxfl compare` and `jaxfl plot`: tables and pictures of
   results
 * :mod:`~jaxfl.cli.options` -- the options of `jaxfl run` and `jaxfl sweep`: a field each, explained
@@ -40,12 +39,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from jaxfl.cli.completion import SHELLS, script
 from jaxfl.cli.compute import run, run_profile
 from jaxfl.cli.config import Config, with_config
 from jaxfl.cli.imports import IMPORTING, imported
 from jaxfl.cli.interrupt import Terminated
-from jaxfl.cli.lists import list_parser, run_list
+from jaxfl.cli.lists import SHELLS, list_parser, run_list, script
 from jaxfl.cli.look import look_options, look_parser, run_compare, run_plot, run_show
 from jaxfl.cli.options import help_of
 from jaxfl.cli.parser import Parser, options_of_runs, parser_of_runs

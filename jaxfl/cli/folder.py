@@ -35,8 +35,9 @@ def read(folder: Path, name: str) -> Study:
         conforms(CONFIG, about, {"command": str, "study": dict})
         study = Study.from_json(about["study"], file)
     other = about["command"]
-    kinds, way = f"{folder} holds a {other}, and no {name}", command(other, "--resume", folder)
-    require(other == name, kinds, f"continue with {way}")
+    kinds = f"{folder} holds a {other}, and no {name}"
+    way = f"continue with {command(other, '--resume', folder)}"
+    require(other == name, kinds, way)
     return study
 
 

@@ -72,7 +72,7 @@ class Parser(argparse.ArgumentParser):
     def finish(self, rest: Sequence[str], takes: str, otherwise: str) -> None:
         """Raise for the first word that no option takes."""
         for word in rest:
-            require(word.startswith("-"), f"{word!r} is one word too many", takes)
+            require(word.startswith("-"), lambda: f"{word!r} is one word too many", takes)
             name = word.split("=")[0]
             known = [flag.lstrip("-") for action in self._actions for flag in action.option_strings]
             close = near(name.lstrip("-").replace("_", "-"), known)
@@ -154,9 +154,8 @@ def parse(command: str, words: Sequence[str]) -> tuple[Study, Session]:
     read = {name: _read(name, table()[name], raw[name]) for name in table() if name in raw}
     for name in read:
         other = table()[name].alone
-        require(
-            other in ("", command), f"{flag(name)} is an option of `jaxfl {other}`", "leave it out"
-        )
+        own = f"{flag(name)} is an option of `jaxfl {other}`"
+        require(other in ("", command), own, "leave it out")
     session = Session(**{name: read[name] for name in options(Session) if name in read})
     require(session.on == "slurm" or not session.slurm_option, "--slurm-option needs --on slurm")
     places = {"resume": session.resume, "extend": session.extend, "out": session.out}
@@ -223,14 +222,13 @@ def checked(study: Study, command: str) -> Study:
 def larger(old: Study, more: Study, folder: str) -> Study:
     """A study with what is added to it; raise for an option that cannot be."""
     begun, axes = dataclasses.asdict(Setup()), options(Setup)
+    added = "leave it out: values, algorithms, seeds and rounds can be added"
     lists, numbers = dict(old.options), dict(old.numbers)
     for name, values in more.options.items():
-        before, way = old.options.get(name, [begun[name]]), "leave it out"
+        before = old.options.get(name, [begun[name]])
         if axes[name].many != "axis":
             fixed = f"{flag(name)} {values[0]} does not go with --extend {folder}"
-            require(
-                before == values, fixed, f"{way}: values, algorithms, seeds and rounds can be added"
-            )
+            require(before == values, fixed, added)
         default = f"{folder} left {flag(name)} to its default, which other values cannot join"
         require(before != [None] or values == [None], default, "name another folder with --out")
         lists[name] = [*dict.fromkeys([*before, *values])] if axes[name].many == "axis" else values

@@ -12,9 +12,8 @@ from told import Shell
 
 import jaxfl
 from jaxfl.cli import COMMANDS, main
-from jaxfl.cli.completion import SHELLS
 from jaxfl.cli.config import with_config
-from jaxfl.cli.lists import KINDS
+from jaxfl.cli.lists import KINDS, SHELLS
 from jaxfl.cli.parser import parse
 
 pytestmark = pytest.mark.once
