@@ -124,6 +124,6 @@ def _json(value: Any, key: str) -> str:
 # How a table's values are written, by what the option takes.
 TABLES: dict[str, Callable[[Any, str], str]] = {
     "NAME=VALUE": _json,
-    "AXIS=VALUE": _axis,
+    "AXIS=V,V": _axis,
     "OLD=NEW": _word,
 }

@@ -156,3 +156,8 @@ def test_table_2_by_hand() -> None:
     for row in (*table_1(S), *table_2(S)):
         assert row.names
         assert set(row.names) <= known
+
+
+def test_both_tables_as_text() -> None:
+    printed = text(S)
+    assert all(row.algorithm in printed for row in (*table_1(S), *table_2(S)))
