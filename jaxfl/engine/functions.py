@@ -36,6 +36,7 @@ from jaxfl.data import samples
 from jaxfl.engine.checkpoint import plain_array
 from jaxfl.engine.log import Log
 from jaxfl.engine.memory import check_room
+from jaxfl.engine.program import of_clients, split
 from jaxfl.engine.runs import Record
 from jaxfl.privacy.reports import Report
 from jaxfl.problems.facts import facts_of
@@ -86,7 +87,14 @@ class Functions:
     def init(self, key: Key, seed: int = 0) -> RunState:
         """The state before the first round of the run that ``simulate`` makes with this key and seed."""
         key = jax.random.fold_in(one_key(key, "a run", "and vmap(init) an array of them"), seed)
-        state, _ = _compiled(self.algorithm.init, key, self.problem, self.hp)
+        arguments = key, self.problem, self.hp
+        home = _home(self.problem)
+        if home is None:
+            state, _ = _compiled(self.algorithm.init, *arguments)
+        else:  # what clients remember lies where their data do
+            shape, _ = jax.eval_shape(self.algorithm.init, *arguments)
+            where = of_clients(home, shape), None
+            state, _ = jax.jit(self.algorithm.init, out_shardings=where)(*arguments)
         return RunState(key, state)
 
     def privacy(
@@ -131,10 +139,7 @@ class Functions:
             way = "pass the state of the same algorithm and problem"
             require(kinds[0] == kinds[1], lambda: f"{path} holds another state", way)
             saved = [a.view(leaf.dtype) for a, leaf in zip(saved, leaves, strict=True)]
-        placed = [
-            jax.make_array_from_callback(b.shape, b.sharding, a.__getitem__)
-            for a, b in zip(saved, leaves, strict=True)
-        ]
+        placed = [_placed(a, leaf) for a, leaf in zip(saved, leaves, strict=True)]
         words, state = jax.tree.unflatten(tree, placed)
         return RunState(jax.random.wrap_key_data(words, impl=jax.random.key_impl(like.key)), state)
 
@@ -219,6 +224,19 @@ def _compiled(f: Callable[..., Any], *args: Any) -> Any:
 def _stored(leaf: Any) -> Any:
     """The shape and type in which files hold a leaf."""
     return jax.ShapeDtypeStruct(leaf.shape, np.uint16 if leaf.dtype == jnp.bfloat16 else leaf.dtype)
+
+
+def _placed(a: np.ndarray, like: Array) -> Array:
+    """An array where ``like`` is; anywhere if that may be moved, as keys are to the devices of the data."""
+    if not like.committed:
+        return jnp.asarray(a)
+    return jax.make_array_from_callback(like.shape, like.sharding, a.__getitem__)
+
+
+def _home(problem: Problem) -> Any:
+    """The sharding of clients' data; None if they are not split, or traced."""
+    held = [a for a in jax.tree.leaves(problem) if not isinstance(a, jax.core.Tracer)]
+    return next(filter(split, (getattr(a, "sharding", None) for a in held)), None)
 
 
 def _may_clamp(algorithm: Algorithm) -> bool:

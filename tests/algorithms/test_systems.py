@@ -11,7 +11,7 @@ from scripts import load
 import jaxfl
 from jaxfl.algorithms import gao, hu, reshef, soteriafl
 from jaxfl.algorithms.registry import PAPERS
-from jaxfl.algorithms.soteriafl.tables import table_1, table_2
+from jaxfl.algorithms.soteriafl.tables import table_1, table_2, text
 from jaxfl.algorithms.soteriafl.theory import Setting
 from jaxfl.cli import main
 from jaxfl.cli.build import choose_algorithm

@@ -97,7 +97,7 @@ def same_sweep(seen: Seen, ds: xarray.Dataset) -> None:
         assert [now.round for now in found] == ds["round"].values.tolist()
         for name in {**found[0].metrics, **found[0].totals}:
             mine = [{**now.metrics, **now.totals}[name] for now in found]
-            assert np.asarray(mine).tolist() == cell[name].values.tolist()
+            np.testing.assert_array_equal(mine, cell[name])
         assert found[-1].eps == cell["proven_eps"]
 
 

@@ -81,19 +81,19 @@ def test_privacy_is_that_of_a_run(name: str) -> None:
 
 def test_what_a_secure_sum_clamps_is_not_assumed() -> None:
     """Unless the user says that it clamped nothing, nothing more is proven than of a plain sum."""
-    given = {"local_steps": 2, "lr": 0.1, "sigma": 5.0, "batch": 4, "delta": 1e-3}
+    given = {"lr": 0.1, "clip": 1.0, "sigma": 5.0, "batch": 4, "delta": 1e-3}
     f, plain = (
-        jaxfl.functions("private_local_sgd", a_problem(), T, aggregation=kind, **given)
+        jaxfl.functions("ldp_sgd", a_problem(), T, aggregation=kind, **given)
         for kind in ("secure_sum", "plain_sum")
     )
-    run = jaxfl.simulate("private_local_sgd", a_problem(), rounds=T, **given)
+    run = jaxfl.simulate("ldp_sgd", a_problem(), rounds=T, aggregation="secure_sum", **given)
     assert run.totals["clamped"] == 0
     assert f.privacy(T, clamped=0).proven == run.privacy().proven < plain.privacy(T).proven
     assert f.privacy(T).proven == f.privacy(T, clamped=1).proven == plain.privacy(T).proven
 
 
 def split(problem: jaxfl.Problem) -> jaxfl.Problem:
-    """Its clients over all devices of all processes."""
+    """Clients over the devices of all processes."""
     mesh = jax.sharding.Mesh(np.array(jax.devices()), ("clients",))
     where = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("clients"))
     train, count = jax.device_put((problem.train, problem.count), where)

@@ -150,6 +150,7 @@ def test_what_questions_answer(kind: str, monkeypatch: pytest.MonkeyPatch) -> No
     assert 0 < found["sigma"] < np.inf  # the event calibrates nevertheless
 
 
+@pytest.mark.plain
 @pytest.mark.parametrize(("first", "then"), [("none", "proven"), ("proven", "none")])
 def test_no_claim_sticks_to_a_run(first: str, then: str, tmp_path: Path) -> None:
     """Parts have the same names, so that the run goes on; nothing is proven of all its rounds."""
@@ -160,6 +161,7 @@ def test_no_claim_sticks_to_a_run(first: str, then: str, tmp_path: Path) -> None
         agree("none", run.privacy().proven, str(run.privacy()))
 
 
+@pytest.mark.plain
 @pytest.mark.parametrize(("first", "then"), [("none", "proven"), ("proven", "none")])
 def test_no_claim_sticks_to_a_sweep(first: str, then: str, tmp_path: Path) -> None:
     def swept(kind: str, steps: list[float], **how: Any) -> Any:
