@@ -44,8 +44,8 @@ JAXFL = [sys.executable, "-m", "jaxfl"]
 COMMON = "--rounds 2000 --eval-every 50 --batch 16 --lr 0.1"
 RUNS = [
     f"run soteriafl_sgd --omega 4 --sigma 0.1 {COMMON}",
-    f"run ldp_svrg --sigma 0.1 {COMMON} --checkpoint-every 400 --no-plot",
-    f"run fedavg --local-steps 3 {COMMON} --checkpoint-every 40 --no-plot",
+    f"run ldp_svrg --sigma 0.1 {COMMON} --no-plot",
+    f"run fedavg --local-steps 3 {COMMON} --no-plot",
 ]
 SWEEP = (  # nine chunks of two programs
     "sweep ldp_sgd soteriafl_gd --clients 5 --rounds 200 --eval-every 20 --batch 16 --omega 4 "
