@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import logging
 import os
 import pickle
 import queue
@@ -220,6 +221,7 @@ class dask:
         _imported("dask", "dask").config.set(
             {"distributed.admin.large-graph-warning-threshold": "1TiB"}
         )
+        logging.getLogger("distributed.client").setLevel(logging.CRITICAL)  # tracebacks: see submit
         self.calls = 0
         try:
             self.client = distributed.Client(address, timeout=PATIENCE, set_as_default=False)
