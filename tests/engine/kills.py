@@ -41,11 +41,12 @@ import psutil
 
 ROOT = Path(__file__).resolve().parents[2]
 Job = dict[str, Any]  # the arguments of a call, less the folder; "call" is its function
-NUMBERS = {"clip": 2.0, "batch": 4, "lr": 0.1, "sigma": 0.1, "rounds": 4000, "eval_every": 50}
+PLAIN = {"clip": 2.0, "batch": 4, "lr": 0.1, "rounds": 4000, "eval_every": 50}
+NUMBERS = {**PLAIN, "sigma": 0.1}
 RUNS: list[Job] = [
     {"call": "simulate", "algorithm": "soteriafl_sgd", "omega": 1, **NUMBERS},
     {"call": "simulate", "algorithm": "ldp_svrg", **NUMBERS},
-    {"call": "simulate", "algorithm": "fedavg", "local_steps": 3, **NUMBERS},
+    {"call": "simulate", "algorithm": "fedavg", "local_steps": 3, **PLAIN},
 ]
 SWEEP: Job = {  # eight chunks of two programs
     **NUMBERS,
