@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 from clusters import Cluster, cluster, port
+from test_durable import near, written
 from test_executors import job, whole
-from test_sweeps_durable import near, written
 from told import refused
 
 from jaxfl.engine import executors
