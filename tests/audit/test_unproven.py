@@ -264,7 +264,9 @@ def test_messages_that_tell_nothing_are_no_verdict(view: Any, words: str) -> Non
 
 
 def test_an_event_of_the_callers_is_given_and_not_proven() -> None:
-    found = audit("ldp_gd", event=stated(), rounds=2, m=8, runs=100, sigma=1.0, key=jax.random.key(0))
+    found = audit(
+        "ldp_gd", event=stated(), rounds=2, m=8, runs=100, sigma=1.0, key=jax.random.key(0)
+    )
     assert (found.status, found.described) == ("U", None)
     assert f"by the given event {found.proven:.4g}" in str(found)
     assert "proven" not in str(found)
