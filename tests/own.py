@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from planned import federated as body
 
 import jaxfl
 from jaxfl import compressors, estimators, mechanisms, sampling, servers
@@ -22,9 +23,9 @@ from jaxfl.core.types import Compressor, Draw, Param, Server, State, Term
 from jaxfl.engine.grid import lay_out
 from jaxfl.engine.log import Log
 from jaxfl.engine.runs import Record, settings
-from jaxfl.parts import channels, graphs
+from jaxfl.parts import graphs
 from jaxfl.problems.identity import dtype
-from jaxfl.rounds import Federated, Gossip, gossip
+from jaxfl.rounds import Gossip, gossip
 
 ASKED = 1.0
 FEATURES = 4
@@ -156,19 +157,6 @@ def fits(case: Case, found: Said) -> bool:
 
 
 # --- algorithms ----------------------------------------------------------------------------------
-
-
-def body(**parts: Any) -> Federated:
-    """Noised Poisson minibatch descent of jaxfl's own parts, but for ``parts``."""
-    plainest: dict[str, Any] = {
-        "estimator": estimators.minibatch(sampling.poisson()),
-        "mechanism": mechanisms.gaussian(),
-        "compressor": compressors.identity(),
-        "channel": channels.direct(),
-        "server": servers.descent(),
-        "participation": sampling.everyone(),
-    }
-    return Federated(**{**plainest, **parts})
 
 
 def own(made: Any = None, event: Any = None, **parts: Any) -> jaxfl.Algorithm:

@@ -1,7 +1,6 @@
 """The command line: `jaxfl run`, `show`, `compare`, `plot`, `list`, `account` and others.
 
 * :mod:`~jaxfl.cli.build` -- build the algorithm and the problem of a :class:`Setup`
-* :mod:`~jaxfl.cli.completion` -- `jaxfl completion SHELL`: a script that completes words
 * :mod:`~jaxfl.cli.compute` -- `jaxfl run`, `sweep` and `profile`: compute a :class:`Study` in its
   folder, and show its result
 * :mod:`~jaxfl.cli.config` -- `--config FILE`: options of a command from a TOML file
@@ -10,8 +9,8 @@
 * :mod:`~jaxfl.cli.imports` -- `--import FILE`: code of the user's own, which registers algorithms,
   models, data sets and parts
 * :mod:`~jaxfl.cli.interrupt` -- Ctrl-C, and a scheduler's request to end, always arrive
-* :mod:`~jaxfl.cli.lists` -- `jaxfl list`: algorithms, models, data and parts, one line each or as
-  JSON
+* :mod:`~jaxfl.cli.lists` -- `jaxfl list` and `jaxfl completion`: the names that there are, in
+  lines, as JSON, and for shells
 * :mod:`~jaxfl.cli.look` -- `jaxfl show`, `jaxfl compare` and `jaxfl plot`: tables and pictures of
   results
 * :mod:`~jaxfl.cli.options` -- the options of `jaxfl run` and `jaxfl sweep`: a field each, explained
@@ -38,22 +37,15 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from jaxfl.cli.completion import SHELLS, script
 from jaxfl.cli.compute import run, run_profile
 from jaxfl.cli.config import Config, with_config
 from jaxfl.cli.imports import IMPORTING, imported
 from jaxfl.cli.interrupt import Terminated
-from jaxfl.cli.lists import list_parser, run_list
+from jaxfl.cli.lists import SHELLS, list_parser, run_list, script
 from jaxfl.cli.look import look_options, look_parser, run_compare, run_plot, run_show
 from jaxfl.cli.options import help_of
 from jaxfl.cli.parser import Parser, options_of_runs, parser_of_runs
-from jaxfl.cli.questions import (
-    parameters,
-    question_parser,
-    run_account,
-    run_audit,
-    run_calibrate,
-)
+from jaxfl.cli.questions import parameters, question_parser, run_account, run_audit, run_calibrate
 from jaxfl.cli.written import as_typed, suggested
 from jaxfl.core.errors import InputError, printable
 from jaxfl.core.params import near
@@ -95,16 +87,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         sentence = f"{what}: {error.strerror or error}."
         _silence()
     except OverflowError as error:
-        sentence = (
-            f"a number is too large to compute with ({error}): make the largest ones smaller."
-        )
+        sentence = f"a number is too large to compute with ({error}): make the largest smaller."
     except (MemoryError, RuntimeError) as error:
         if isinstance(error, RuntimeError) and "RESOURCE_EXHAUSTED" not in str(error):
             raise  # other errors of JAX are bugs
         reason = f" ({str(error).splitlines()[0].rstrip('.')})" if str(error) else ""
-        sentence = (
-            f"the memory is too small{reason}: take fewer clients, smaller data or a smaller model."
-        )
+        way = "take fewer clients, smaller data or a smaller model"
+        sentence = f"the memory is too small{reason}: {way}."
     print(f"jaxfl: error: {printable(sentence)}", file=sys.stderr)
     return 2
 
@@ -248,10 +237,10 @@ COMMANDS = {
     "compare": Command(run_compare, one(look_parser, "compare"), look_options),
     "plot": Command(run_plot, one(look_parser, "plot"), look_options),
     "list": Command(run_list, list_parser),
-    "account": Command(run_account, one(question_parser, "account"), one(parameters, "account")),
-    "calibrate": Command(
-        run_calibrate, one(question_parser, "calibrate"), one(parameters, "calibrate")
-    ),
+    **{
+        name: Command(answer, one(question_parser, name), one(parameters, name))
+        for name, answer in {"account": run_account, "calibrate": run_calibrate}.items()
+    },
     "audit": Command(run_audit, one(question_parser, "audit")),
     "profile": Command(run_profile, parser_of_runs),
     "completion": Command(run_completion, completion_parser),

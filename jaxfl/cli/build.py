@@ -69,7 +69,6 @@ def choose_data(setup: Setup) -> ClientData:
     known("partition", how, PARTITIONS)
     if setup.alpha is not None:
         options["alpha"] = setup.alpha
-        _applies("alpha", setup.alpha, "partition", how, PARTITIONS)
     for name in options.keys() & {"clients", "seed", "labels", "rows"}:
         raise InputError(f"Partition {how!r} has no option {name!r}")
     if setup.data in LOADERS:
@@ -108,16 +107,6 @@ def of_leaf(name: str) -> str | None:
     return name.removeprefix(LEAF) if name.startswith(LEAF) and name != LEAF else None
 
 
-def _applies(
-    name: str, value: Any, role: str, chosen: str | None, table: Mapping[str, Callable[..., Any]]
-) -> None:
-    """Raise unless the chosen entry of a table takes this option."""
-    takers = [each for each, make in table.items() if name in inspect.signature(make).parameters]
-    other = f"does not apply to the {role} {chosen or 'that is taken by default'}"
-    way = " or ".join(f"{flag(role)} {each}" for each in takers)
-    require(chosen in takers, other, lambda: f"give it with {way}", **{flag(name): value})
-
-
 def _takes_vectors(setup: Setup) -> bool:
     """Whether the model takes a number of features, and not the shape of an image."""
     make = models.MODELS.get(setup.model or "", models.default_model)
@@ -130,10 +119,6 @@ def choose_problem(setup: Setup) -> Problem:
         known("model", setup.model, models.MODELS)
     names = ("hidden", "activation", "init", "regularizer", "constraint")
     options = {name: getattr(setup, name) for name in names if getattr(setup, name) is not None}
-    for name in {"hidden", "activation"} & options.keys():
-        value = options[name]
-        shown = " ".join(map(str, value)) if isinstance(value, list) else value
-        _applies(name, shown, "model", setup.model, models.MODELS)
     l2 = setup.regularizer == "l2" and setup.strength is None
     require(not l2, "needs --strength beside it, as in --strength 0.01", regularizer="l2")
     if setup.strength is not None:

@@ -48,6 +48,7 @@ from jaxfl.views.bounds import bounds, possible
 from jaxfl.views.pictures import draw
 from jaxfl.views.rows import table
 from jaxfl.views.selection import AUTO, CRITERIA, select
+from jaxfl.views.tables import Table, by_rows
 from jaxfl.views.words import in_units
 
 if TYPE_CHECKING:
@@ -363,39 +364,32 @@ def run_profile(words: Sequence[str]) -> None:
         whole = {**found._asdict(), "of_matmul": found.of_matmul, "of_copy": found.of_copy}
         print_json({"algorithm": algorithm.name, "problem": problem.name, **whole})
         return
-    d = problem.model.dim
-    name = printable(problem.name)
-    print(f"{algorithm.name} on {name}: {plural(problem.n, 'client')}, d = {d:,}; {found.device}")
-    print(f"compilation  {found.trace:.2f} s tracing, {found.compile:.2f} s compiling one round")
-    print(f"round        {_time(found.round)}, {1 / found.round:,.0f} rounds/s")
-    for name, seconds in found.phases.items():
-        print(f"  {name:<20}{_time(seconds):>10}  {seconds / found.round:6.1%}")
-    print(
-        f"evaluation   {_time(found.evaluation)}, as long as {found.evaluation / found.round:,.1f} rounds"
-    )
-    print(
-        f"arithmetic   {in_units(found.flops, 'FLOP')} a round, "
-        f"{in_units(found.flops / found.round, 'FLOP/s')}: {found.of_matmul:.1%} of a large matrix "
-        f"product ({in_units(found.matmul, 'FLOP/s')})"
-    )
-    print(
-        f"traffic      {in_units(found.bytes, 'B')} a round, {in_units(found.bytes / found.round, 'B/s')}: "
-        f"{found.of_copy:.2g} times the speed of a copy ({in_units(found.copy, 'B/s')})"
-        + ", much of it in caches"
-        * (found.of_copy > 1)
-    )
-    held = sum(found.memory.values())
-    print(
-        f"memory       state {in_units(held, 'B')}, data {in_units(found.data, 'B')}, scratch of a round "
-        f"{in_units(found.scratch, 'B')}"
-    )
+    d, T, held = problem.model.dim, found.round, sum(found.memory.values())
+    each = {f"  {name}": f"{_time(s)}, {s / T:.1%}" for name, s in found.phases.items()}
+    sizes = held, found.data, found.scratch
+    state, data, scratch = (in_units(size, "B") for size in sizes)
+    flops, traffic = in_units(found.flops, "FLOP"), in_units(found.bytes, "B")
+    speed, rate = in_units(found.flops / T, "FLOP/s"), in_units(found.bytes / T, "B/s")
+    most, copy = in_units(found.matmul, "FLOP/s"), in_units(found.copy, "B/s")
+    cached = ", much of it in caches" * (found.of_copy > 1)
+    rows = {
+        "compilation": f"{found.trace:.2f} s tracing, {found.compile:.2f} s compiling one round",
+        "round": f"{_time(T)}, {1 / T:,.0f} rounds/s",
+        **each,
+        "evaluation": f"{_time(found.evaluation)}, as long as {found.evaluation / T:,.1f} rounds",
+        "arithmetic": f"{flops} a round, {speed}: {found.of_matmul:.1%} of a large matrix product ({most})",
+        "traffic": f"{traffic} a round, {rate}: {found.of_copy:.2g} times a copy ({copy}){cached}",
+        "memory": f"state {state}, data {data}, scratch of a round {scratch}",
+    }
+    words = f"{algorithm.name} on {problem.name}: {plural(problem.n, 'client')}, d = {d:,}; {found.device}"
+    print_table(Table(words, by_rows({"name": "", "words": ""}, [*rows.items()])))
 
 
 def _time(seconds: float) -> str:
-    for factor, unit in ((1.0, "s"), (1e-3, "ms")):
-        if seconds >= factor:
-            return f"{seconds / factor:.3g} {unit}"
-    return f"{seconds / 1e-6:.3g} µs"
+    factor, unit = next(
+        (f, u) for f, u in ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs")) if seconds >= f or f < 1e-3
+    )
+    return f"{seconds / factor:.3g} {unit}"
 
 
 # --- what is shown -------------------------------------------------------------------------------

@@ -74,10 +74,11 @@ def _actions(table: Mapping[str, Any], parser: Parser, file: Path) -> dict[str, 
             names |= {action.dest: action, action.dest.removesuffix("s"): action}
     out: dict[str, argparse.Action] = {}
     for key in table:
-        name, twice = key.replace("_", "-"), f"{file} has an option twice"
+        name = key.replace("_", "-")
         if name not in names:
             raise InputError(f"{file}: {closest('option', name, names)}")
-        require(names[name] not in out.values(), twice, **{key: table[key]})
+        twice = f"{file} has the option {name} twice"
+        require(names[name] not in out.values(), twice)
         out[key] = names[name]
     return out
 
@@ -124,6 +125,6 @@ def _json(value: Any, key: str) -> str:
 # How a table's values are written, by what the option takes.
 TABLES: dict[str, Callable[[Any, str], str]] = {
     "NAME=VALUE": _json,
-    "AXIS=VALUE": _axis,
+    "AXIS=V,V": _axis,
     "OLD=NEW": _word,
 }

@@ -35,8 +35,9 @@ def read(folder: Path, name: str) -> Study:
         conforms(CONFIG, about, {"command": str, "study": dict})
         study = Study.from_json(about["study"], file)
     other = about["command"]
-    kinds, way = f"{folder} holds a {other}, and no {name}", command(other, "--resume", folder)
-    require(other == name, kinds, f"continue with {way}")
+    kinds = f"{folder} holds a {other}, and no {name}"
+    way = f"continue with {command(other, '--resume', folder)}"
+    require(other == name, kinds, way)
     return study
 
 
@@ -63,7 +64,7 @@ def check_free(folder: Path, name: str) -> None:
 
 def cleared(folder: Path) -> None:
     """Remove the run in a folder, and nothing else."""
-    if folder.is_dir():
+    if kind_of(folder) == "run":
         with locked(folder):
             shutil.rmtree(folder / "chunks", ignore_errors=True)
             for name in (PLANNED, RESULT, CURVES, CONFIG):

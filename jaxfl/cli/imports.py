@@ -100,9 +100,10 @@ def check_begun(folder: Path) -> None:
         return  # none, or a file that others refuse
     for file, digest in pairs:
         own = f"{folder} was begun with the Python file {file}"
-        require(file in LOADED, own, f"to run that file again, give --import {file}")
-        changed, way = f"{file} has changed since {folder} was begun with it", "restore it"
-        require(LOADED[file] == digest, changed, f"{way}, or start over in another folder")
+        again = f"to run that file again, give --import {file}"
+        require(file in LOADED, own, again)
+        changed = f"{file} has changed since {folder} was begun with it"
+        require(LOADED[file] == digest, changed, "restore it, or start over in another folder")
 
 
 def _run(file: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from jaxfl.cli.compute import NO_FRONT, has_front, partial
 from jaxfl.cli.folder import PICTURES, begun, kind_of
 from jaxfl.cli.options import help_of
-from jaxfl.cli.parser import Once, Parser
+from jaxfl.cli.parser import Parser, documented
 from jaxfl.cli.report import facts, print_json, print_table, summary
 from jaxfl.cli.written import command, flag, real, text
 from jaxfl.core.errors import InputError, one_line, printable, require
@@ -33,13 +34,6 @@ if TYPE_CHECKING:
 
 __all__ = ["look_options", "look_parser", "run_compare", "run_plot", "run_show"]
 
-SEVERAL = ("over", "where", "metric", "format", "label")
-OWN = {
-    "show": "metric csv latex target-loss bandwidth latency label",
-    "compare": "metric csv latex",
-    "plot": "out format metric title label",
-}
-METAVARS = {"where": "AXIS=VALUE", "label": "OLD=NEW", "csv": "FILE", "latex": "FILE", "out": "DIR"}
 OF_SWEEPS = ("choose_by", "over", "where", "allow_test")
 
 
@@ -181,14 +175,10 @@ def look_options(words: Sequence[str]) -> str:
 
 def look_parser(command: str) -> Parser:
     """All that one of the commands takes."""
-    parser = Parser()
+    answer = {"show": run_show, "compare": run_compare, "plot": run_plot}[command]
+    parser = documented(f"{inspect.getdoc(answer)}\n{look_options([])}")
     parser.add_argument("folders", nargs="*", metavar="DIR")
-    for name in ("choose-by", "over", "where", *OWN[command].split()):
-        several: dict[str, Any] = {"nargs": "+", "action": "extend"}
-        how = several if name in SEVERAL else {"action": Once}
-        parser.add_argument(f"--{name}", metavar=METAVARS.get(name), **how)
-    for name in ("--allow-test", "--unchecked", "--json"):
-        parser.add_argument(name, action="store_true")
+    parser.add_argument("--json", action="store_true")
     return parser
 
 
@@ -229,7 +219,7 @@ def _pairs(name: str, given: dict[str, Any]) -> list[tuple[str, str]]:
     pairs = []
     for word in given.get(name, []):
         left, equals, right = word.partition("=")
-        must = f"--{name} {word} must read {METAVARS[name]}; the folder comes before the options"
+        must = f"--{name} {word} must read NAME=VALUE; the folder comes before the options"
         require(left and equals, must)
         pairs.append((left, right))
     return pairs
@@ -269,7 +259,8 @@ def _load(path: Path, given: dict[str, Any]) -> xarray.Dataset:
         none = f"{folder} holds no {RESULT}, so it is no result of jaxfl"
         require(kind, none)
         lost = f"{folder} is unfinished, or has lost its {RESULT}"
-        require(kind == "sweep" and begun(folder), lost, f"continue with {way}")
+        again = f"continue with {way}"
+        require(kind == "sweep" and begun(folder), lost, again)
         ds = partial(folder)
         print(printable(f"{lost}: {way} computes what is not shown."), file=sys.stderr)
     for name in set(OF_SWEEPS) & set(given):

@@ -25,10 +25,11 @@ from jaxfl.core.schedules import RULES, schedule
 from jaxfl.core.types import Param
 
 __all__ = [
+    "SAID",
     "Once",
     "Parser",
     "checked",
-    "entry",
+    "documented",
     "hyper_parameters",
     "join_negatives",
     "larger",
@@ -43,6 +44,8 @@ SYMBOLS = (
     "theorem or a corollary need L.  Where L is unknown, batches of private algorithms have min(128, m) "
     "records, and lr is 1/clip.  docs/algorithms.md has the formulas."
 )
+# an option in a help text: its name, what it takes, and its explanation
+SAID = re.compile(r"^ +(--[a-z-]+)((?: \S+)*)(?:  +|\n {28})(\S.*(?:\n {28}\S.*)*)", re.MULTILINE)
 KINDS = (Setup, Counts, Session)
 HYPER = "hyper-parameter "  # before the names of hyper-parameters
 
@@ -69,7 +72,7 @@ class Parser(argparse.ArgumentParser):
     def finish(self, rest: Sequence[str], takes: str, otherwise: str) -> None:
         """Raise for the first word that no option takes."""
         for word in rest:
-            require(word.startswith("-"), f"{word!r} is one word too many", takes)
+            require(word.startswith("-"), lambda: f"{word!r} is one word too many", takes)
             name = word.split("=")[0]
             known = [flag.lstrip("-") for action in self._actions for flag in action.option_strings]
             close = near(name.lstrip("-").replace("_", "-"), known)
@@ -87,6 +90,16 @@ class Once(argparse.Action):
         setattr(namespace, self.dest, values)
 
 
+def documented(text: str) -> Parser:
+    """A parser of the options that a help text explains; "..." stands for more values."""
+    parser = Parser()
+    for option, takes, _ in SAID.findall(text):
+        several = {"nargs": "+", "action": "extend", "metavar": takes.split()[0]} if takes else {}
+        how: Any = several if takes.endswith("...") else {"action": Once} if takes else {}
+        parser.add_argument(option, **how or {"action": "store_true"})
+    return parser
+
+
 # --- `jaxfl run` and `jaxfl sweep` ---------------------------------------------------------------
 
 
@@ -96,9 +109,19 @@ def table() -> dict[str, Option]:
     return {name: each for kind in KINDS for name, each in options(kind).items()}
 
 
+class _OfRuns(Parser):
+    """Names of algorithms come first, which an option with several values would take."""
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        pairs = [*zip(("", *args), args, strict=False)]
+        first = [b for a, b in pairs if b in ALGORITHMS and (a[:2] != "--" or "=" in a)]
+        left = [b for a, b in pairs if b not in ALGORITHMS or (a[:2] == "--" and "=" not in a)]
+        return super().parse_known_args([*first, *left], namespace)
+
+
 def parser_of_runs() -> Parser:
     """All that `jaxfl run` and `jaxfl sweep` take."""
-    parser = Parser()
+    parser = _OfRuns()
     parser.add_argument("algorithms", nargs="*", metavar="ALGORITHM")
     for name, each in table().items():
         how: dict[str, Any] = {"action": Once}
@@ -125,15 +148,14 @@ def parser_of_runs() -> Parser:
 def parse(command: str, words: Sequence[str]) -> tuple[Study, Session]:
     """What the command line asks for; with --extend the study has what is added."""
     parser = parser_of_runs()
-    found, rest = parser.parse_known_args(_sorted(join_negatives(words)))
+    found, rest = parser.parse_known_args(join_negatives(words))
     parser.finish(rest, "", f"`jaxfl {command} ALGORITHM --help` lists the options")
     raw = {name: value for name, value in vars(found).items() if value not in (None, False, [])}
     read = {name: _read(name, table()[name], raw[name]) for name in table() if name in raw}
     for name in read:
         other = table()[name].alone
-        require(
-            other in ("", command), f"{flag(name)} is an option of `jaxfl {other}`", "leave it out"
-        )
+        own = f"{flag(name)} is an option of `jaxfl {other}`"
+        require(other in ("", command), own, "leave it out")
     session = Session(**{name: read[name] for name in options(Session) if name in read})
     require(session.on == "slurm" or not session.slurm_option, "--slurm-option needs --on slurm")
     places = {"resume": session.resume, "extend": session.extend, "out": session.out}
@@ -141,20 +163,6 @@ def parse(command: str, words: Sequence[str]) -> tuple[Study, Session]:
     if session.resume is not None:
         _alone(session.resume, raw)
     return _study(raw, read, session.extend is not None), session
-
-
-def _sorted(words: Sequence[str]) -> list[str]:
-    """Names of algorithms first, which an option with several values would take."""
-    names = [
-        word
-        for before, word in zip(("", *words), words, strict=False)
-        if word in ALGORITHMS and not (before.startswith("--") and "=" not in before)
-    ]
-    left = list(words)
-    for name in names:
-        at = len(left) - 1 - left[::-1].index(name)
-        del left[at]
-    return [*names, *left]
 
 
 def _read(name: str, option: Option, words: Any) -> Any:
@@ -214,14 +222,13 @@ def checked(study: Study, command: str) -> Study:
 def larger(old: Study, more: Study, folder: str) -> Study:
     """A study with what is added to it; raise for an option that cannot be."""
     begun, axes = dataclasses.asdict(Setup()), options(Setup)
+    added = "leave it out: values, algorithms, seeds and rounds can be added"
     lists, numbers = dict(old.options), dict(old.numbers)
     for name, values in more.options.items():
-        before, way = old.options.get(name, [begun[name]]), "leave it out"
+        before = old.options.get(name, [begun[name]])
         if axes[name].many != "axis":
             fixed = f"{flag(name)} {values[0]} does not go with --extend {folder}"
-            require(
-                before == values, fixed, f"{way}: values, algorithms, seeds and rounds can be added"
-            )
+            require(before == values, fixed, added)
         default = f"{folder} left {flag(name)} to its default, which other values cannot join"
         require(before != [None] or values == [None], default, "name another folder with --out")
         lists[name] = [*dict.fromkeys([*before, *values])] if axes[name].many == "axis" else values

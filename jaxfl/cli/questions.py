@@ -19,7 +19,6 @@ from jaxfl.cli.report import print_json
 from jaxfl.cli.written import flag
 from jaxfl.core.errors import InputError, require
 from jaxfl.core.params import reads, whole
-from jaxfl.parts import compressors, sampling
 from jaxfl.privacy.accountants import STATUS
 from jaxfl.privacy.claims import Condition
 
@@ -252,11 +251,8 @@ def _audit(
 
     finite = options.get("eps") != math.inf
     require(finite, "--eps inf must be finite", "for no noise give --sigma 0")
-    parts: dict[str, Any] = {} if clip_mode is None else {"clip": clip_mode}
-    if sampler is not None:
-        parts["sampler"] = sampling.sampler(sampler)
-    if compressor is not None:
-        parts["compressor"] = compressors.compressor(compressor)
+    parts = {"clip": clip_mode, "sampler": sampler, "compressor": compressor}
+    parts = {role: value for role, value in parts.items() if value is not None}
     found = audit(
         algorithm(name, **parts),
         rounds=whole("rounds", rounds, 1),

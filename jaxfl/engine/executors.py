@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import logging
 import os
 import pickle
 import queue
@@ -152,6 +153,8 @@ class processes(_Shared):
         for process in [*self.running.values()]:
             process.kill()
         self.threads.shutdown(cancel_futures=True)
+        for process in self.running.values():
+            _ended(process)
         super().__exit__()
 
     def _call(self, call: bytes) -> Any:
@@ -163,9 +166,8 @@ class processes(_Shared):
             process.stdin.flush()
             done, found = pickle.load(process.stdout)
         except Exception:
-            process.kill()
             del self.running[threading.get_ident()]
-            raise RuntimeError(f"its process ended with {process.wait()}") from None
+            raise RuntimeError(f"its process ended with {_ended(process)}") from None
         if not done:
             raise found
         return found
@@ -180,6 +182,13 @@ class processes(_Shared):
         if self.closed:
             process.kill()
         return process
+
+
+def _ended(process: subprocess.Popen[bytes]) -> int:
+    """The status of a process that is ended for good, with its pipes closed."""
+    with contextlib.suppress(OSError), process:
+        process.kill()
+    return process.wait()
 
 
 def serve(settings: Mapping[str, Any], share: float) -> NoReturn:
@@ -220,6 +229,7 @@ class dask:
         _imported("dask", "dask").config.set(
             {"distributed.admin.large-graph-warning-threshold": "1TiB"}
         )
+        logging.getLogger("distributed.client").setLevel(logging.CRITICAL)  # tracebacks: see submit
         self.calls = 0
         try:
             self.client = distributed.Client(address, timeout=PATIENCE, set_as_default=False)

@@ -51,7 +51,10 @@ def test_what_is_stated(case: Case) -> None:
 # --- elsewhere -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["no noise at all", "a coordinate twice", "no clipping"])
+@pytest.mark.parametrize(
+    "name",
+    ["mechanism: no noise at all", "compressor: a coordinate twice", "kernel|model: its clip"],
+)
 def test_all_who_state_an_eps_state_none(name: str, key: jax.Array) -> None:
     """Of a run: its report, its line, its rounds, its clients, and its labelled data; and a sweep."""
     made = composed(next(case for case in CASES if case.name.endswith(name)))

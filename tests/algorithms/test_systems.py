@@ -11,7 +11,7 @@ from scripts import load
 import jaxfl
 from jaxfl.algorithms import gao, hu, reshef, soteriafl
 from jaxfl.algorithms.registry import PAPERS
-from jaxfl.algorithms.soteriafl.tables import table_1, table_2
+from jaxfl.algorithms.soteriafl.tables import table_1, table_2, text
 from jaxfl.algorithms.soteriafl.theory import Setting
 from jaxfl.cli import main
 from jaxfl.cli.build import choose_algorithm
@@ -156,3 +156,8 @@ def test_table_2_by_hand() -> None:
     for row in (*table_1(S), *table_2(S)):
         assert row.names
         assert set(row.names) <= known
+
+
+def test_both_tables_as_text() -> None:
+    printed = text(S)
+    assert all(row.algorithm in printed for row in (*table_1(S), *table_2(S)))

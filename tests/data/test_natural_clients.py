@@ -17,12 +17,12 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas
 import pytest
-from jaxfl.cli.work import absolute
 from told import refusals, refused
 
 import jaxfl
 from jaxfl import data, make_problem, models
 from jaxfl.cli.build import choose_problem
+from jaxfl.cli.compute import absolute
 from jaxfl.cli.lists import tables
 from jaxfl.cli.options import Setup
 from jaxfl.data import sources
@@ -324,7 +324,7 @@ def test_a_sweep_of_the_clients_of_leaf(tmp_path, monkeypatch, shell):
     shell("sweep", given, "--lr 0.1 --rounds 1 --clients 3 --out grid")
     assert json.loads(jaxfl.load("grid/result.nc").attrs["config"])["facts"]["n"] == 3
     assert tables()["data"]["leaf:FOLDER"]["summary"].startswith("Natural clients")
-    found = Setup(**absolute({"data": "leaf:fem"}))
+    found = Setup(data=absolute({"data": ["leaf:fem"]})["data"][0])
     assert found.data == f"leaf:{tmp_path / 'fem'}"
     problem = choose_problem(found)
     assert (problem.n, problem.model.dim, len(problem.test_owner)) == (12, 785 * 62, 12)

@@ -405,7 +405,7 @@ def test_the_mean_is_over_those_who_answered(key: jax.Array) -> None:
     hp = build(algorithm, run.values, run.facts, problem.x0.dtype)
     x, lost = np.asarray(problem.x0, float), 0
     for t in range(T):
-        draw = algorithm.cohort(key, jnp.int32(t), 6, hp)
+        draw = algorithm.cohort(run.key, jnp.int32(t), 6, hp)
         here = np.asarray(draw.index)[np.asarray(draw.weight) > 0]
         ends = []
         for i in here:

@@ -167,7 +167,7 @@ COMMON += ("--partition", "--model", "--compressor", "--sampler", "--participati
 COMMON += ("--data-dir", "--seeds", "--test-share", "--unknown", "--device", "--dtype", "--alpha")
 LOOK = ("--where", "--choose-by", "--over", "--out", "--unknown")
 OPTIONS = {
-    "run": (*COMMON, "--resume", "--seed", "--graph", "--checkpoint-every", "--noise", "--eps"),
+    "run": (*COMMON, "--resume", "--seed", "--graph", "--eval-every", "--noise", "--eps"),
     "sweep": (*COMMON, "--resume", "--memory", "--eps"),
     "account": ("--sigma", "--delta", "--samples", "--batch", "--rounds", "--clip", "--method"),
     **dict.fromkeys(("show", "plot", "compare"), LOOK),

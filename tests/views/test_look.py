@@ -1,7 +1,13 @@
 """`jaxfl show`, `compare` and `plot`: what they print and write, and one sentence for mistakes."""
 
+import contextlib
 import csv
 import io
+import json
+import os
+import pty
+import subprocess
+import sys
 from pathlib import Path
 
 import grids
@@ -117,6 +123,21 @@ def test_show_under_other_names(sweep: Path, single: Path, shell: Shell) -> None
     assert "Soteria" in shell("show", single, "--label", "soteriafl_sgd=Soteria").out
 
 
+def test_on_a_terminal_the_best_rows_are_bold(sweep: Path) -> None:
+    ours, theirs = pty.openpty()
+    environment = os.environ | {"TERM": "xterm-256color", "COLUMNS": "200"}
+    command = [sys.executable, "-m", "jaxfl", "show", str(sweep)]
+    subprocess.run(command, stdout=theirs, env=environment, check=True)
+    os.close(theirs)
+    shown = b""
+    with contextlib.suppress(OSError):  # the other end is closed
+        while part := os.read(ours, 65536):
+            shown += part
+    os.close(ours)
+    assert b"\x1b[1m" in shown
+    assert b"ldp_sgd" in shown
+
+
 # --- compare -------------------------------------------------------------------------------------
 
 
@@ -183,7 +204,17 @@ def test_folders_without_a_result(tmp_path: Path, shell: Shell) -> None:
     assert f"There is no folder {place}." in shell.refused("show", place)
     place.mkdir()
     assert "holds no result.nc" in shell.refused("plot", place)
+    (place / "config.json").write_text(json.dumps({"command": "run"}))
+    assert f"continue with `jaxfl run --resume {place}`" in shell.refused("show", place)
+    (place / "config.json").write_text(json.dumps({"command": "sweep"}))
+    again = f"continue with `jaxfl sweep --resume {place}`."
+    said = f"{place} is unfinished, or has lost its result.nc: {again}"
+    for words in (("show", place), ("compare", place, place), ("plot", place)):
+        assert said in shell.refused(*words)
     (place / "result.nc").write_bytes(b"CDF\x02 cut short")
+    said = f"or is damaged: `jaxfl sweep --resume {place}` writes it again"
+    assert said in shell.refused("show", place)
+    (place / "config.json").unlink()
     assert "or is damaged: write it again" in shell.refused("show", place)
 
 
