@@ -208,15 +208,17 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_run_extended_in_its_folder(tmp_path: Path) -> None:
-    """The folder is held meanwhile, and has the longer result."""
-    given: Any = {"lr": 0.1, "sigma": 1.0, "batch": 4}
-    run = jaxfl.simulate("ldp_sgd", a_problem(), jax.random.key(0), 3, out=tmp_path, **given)
+    """The folder is held meanwhile, and has the longer result; ``Run.extend`` leaves it as it is."""
+    given: Any = {"lr": 0.1, "sigma": 1.0, "batch": 4, "out": tmp_path}
+    run = jaxfl.simulate("ldp_sgd", a_problem(), jax.random.key(0), 3, **given)
     assert jaxfl.load(tmp_path).identical(run.dataset())
-    longer = run.extend(5).dataset()
-    assert jaxfl.load(tmp_path).identical(longer)
-    assert longer["round"].values.tolist() == [0, 1, 2, 3, 4, 5]
+    beside = run.extend(5).dataset()
+    assert jaxfl.load(tmp_path).identical(run.dataset())
     with locked(tmp_path):
-        refused(lambda: run.extend(6), "is in use by process")
+        longer = lambda: jaxfl.simulate("ldp_sgd", a_problem(), None, 5, extend=True, **given)  # noqa: E731
+        refused(longer, "is in use by process")
+    longer()
+    assert jaxfl.load(tmp_path).drop_attrs().equals(beside.drop_attrs())
 
 
 def test_a_failed_write_leaves_the_old_file(
