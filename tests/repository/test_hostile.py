@@ -141,7 +141,7 @@ def drawn(kind: str, count: int) -> list[Any]:
     return [every[i] for i in rng.permutation(len(every))[:count]]
 
 
-@pytest.mark.parametrize("count", [40, pytest.param(350, marks=pytest.mark.slow)])  # some compile
+@pytest.mark.parametrize("count", [40, pytest.param(350, marks=pytest.mark.full)])  # some compile
 def test_a_call_ends_in_a_result_or_in_one_sentence(count: int, tmp_path: Path) -> None:
     wrong = []
     for name, argument, value in drawn("calls", count):
@@ -191,7 +191,7 @@ OPTIONS = {
 }
 
 
-@pytest.mark.parametrize("count", [60, pytest.param(450, marks=pytest.mark.slow)])  # some compile
+@pytest.mark.parametrize("count", [60, pytest.param(450, marks=pytest.mark.full)])  # some compile
 def test_a_command_line_ends_in_a_result_or_in_one_sentence(count: int, tmp_path: Path) -> None:
     wrong = []
     for i, (command, option, value) in enumerate(drawn("lines", count)):
