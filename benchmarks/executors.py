@@ -33,8 +33,8 @@ import numpy as np  # noqa: E402
 from clusters import cluster  # noqa: E402
 
 import jaxfl  # noqa: E402
+from jaxfl.engine import driver  # noqa: E402
 from jaxfl.engine.executors import processes  # noqa: E402
-from jaxfl.engine.sweeps import driver  # noqa: E402
 
 EXACT = ("messages", "coordinates", "gradients", "uplink_bits", "downlink_bits")
 
@@ -48,10 +48,9 @@ def job(executor: Any = None, rounds: int = 6_000, **options: Any) -> Any:
     problem = jaxfl.make_problem(jaxfl.models.softmax_regression(64, 10), data)
     return jaxfl.sweep(
         ["ldp_sgd", "soteriafl_sgd"],
-        {"lr": [0.05, 0.1, 0.2]},
         problem,
         rounds=rounds,
-        numbers={"clip": 2.0, "sigma": 0.05, "batch": 16},
+        **{"lr": [0.05, 0.1, 0.2], "clip": 2.0, "sigma": 0.05, "batch": 16},
         **{"seeds": 2, "runs_at_once": 1, "eval_every": 1000, "executor": executor, **options},
     )
 
@@ -94,7 +93,7 @@ def drive(on: str, folder: str, checkpoint: str) -> None:
     """Begin a sweep, or resume it: the driver, in a process of its own."""
     if checkpoint:
         driver.SAVE_EVERY, driver.SHARE = 0.5, 1e9
-    resume = (Path(folder) / "sweep.json").exists()
+    resume = (Path(folder) / "planned.jsonl").exists()
     job(on, out=folder, resume=resume, **(LONG if checkpoint else {}))
 
 
@@ -122,7 +121,7 @@ def kills(kind: str, count: int, checkpoint: str = "") -> None:
                         break
                     if victims.pop() == "driver":
                         process.kill()
-                        continued = len([*folder.glob("chunks/*.checkpoint.npz")])
+                        continued = len([*folder.glob("chunks/state-*.npz")])
                     elif there := made.nodes:
                         made.kill(draw.randrange(len(there)))
                         made.add()
@@ -174,9 +173,9 @@ def chunks(count: int) -> None:
             seen: list[float] = []
             jaxfl.sweep(
                 "fedgd",
-                {"lr": [0.1]},
                 problem,
                 rounds=1,
+                lr=[0.1],
                 seeds=count,
                 runs_at_once=1,
                 executor=Trivial(),

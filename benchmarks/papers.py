@@ -3,8 +3,8 @@
     python benchmarks/papers.py list
     python benchmarks/papers.py run NAME [NAME ...] [--OPTION VALUE ...]
 
-A run writes the picture in the paper's layout, and a table of the published values beside ours with
-the eps that are claimed, proven and audited.  NAME is a name of the list, a prefix shared by several
+A run writes the picture in the paper's layout, and a table of the published values, ours,
+and the eps that are claimed, proven and audited.  NAME is a name of the list, a prefix shared by several
 (hu), or all.  The same command continues an interrupted run.
 
     python benchmarks/papers.py run soteriafl-figure-1 --fast

@@ -17,10 +17,10 @@ from jaxfl.core.types import Algorithm, Problem
 from jaxfl.core.version import __version__
 from jaxfl.engine import executors, trackers
 from jaxfl.engine.callbacks import Evaluation
-from jaxfl.engine.profiling import Profile, profile
 from jaxfl.engine.functions import functions
-from jaxfl.engine.results import load
+from jaxfl.engine.profiling import Profile, profile
 from jaxfl.engine.progress import Plan, Progress
+from jaxfl.engine.results import load
 from jaxfl.engine.simulate import Run, Stop, simulate
 from jaxfl.engine.sweep import sweep
 from jaxfl.parts import (

@@ -18,7 +18,7 @@ import sys; sys.path[:0] = {PLACES!r}
 import jax, jaxfl
 import jax.numpy as jnp
 import numpy as np
-from test_sweeps_durable import *
+from test_durable import *
 """
 # Cheap compilation: runs are compared that were compiled alike.
 EIGHT = "--xla_force_host_platform_device_count=8 --xla_backend_optimization_level=0"

@@ -2,18 +2,18 @@
 
 * :mod:`~papers.census` -- logistic regression on a9a, the problem of those entries that no
   paper prints
-* :mod:`~papers.clip21` -- Clip21 beside clipped gradient descent: error feedback removes
+* :mod:`~papers.clip21` -- Clip21 and clipped gradient descent: error feedback removes
   the bias of clipping
 * :mod:`~papers.courses` -- what a record keeps of a sweep: mean curves, and the values of
   each seed that are judged
-* :mod:`~papers.dicesgd` -- DiceSGD beside DP-SGD: what error feedback gains over clipping,
+* :mod:`~papers.dicesgd` -- DiceSGD and DP-SGD: what error feedback gains over clipping,
   and what its noise proves
 * :mod:`~papers.entry` -- the parts of a published figure or table: values that are
   measured once, then judged and drawn
 * :mod:`~papers.gao` -- figures 2 and 3, Tables 1 and 2 of Gao, Lowy, Zhou and Wright:
   localized against one-pass
 * :mod:`~papers.hu` -- figures 3 to 8 of Hu, Guo and Gong: private local SGD on Adult
-* :mod:`~papers.porter` -- PORTER beside decentralized SGD: what privacy, compression and
+* :mod:`~papers.porter` -- PORTER and decentralized SGD: what privacy, compression and
   connectivity cost a network
 * :mod:`~papers.report` -- from an entry's numbers to its files: record, picture, table, and
   one page over all of them

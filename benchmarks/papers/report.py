@@ -215,14 +215,9 @@ def _columns(heads: Mapping[str, str], rows: Sequence[Sequence[Any]]) -> tuple[C
 
 
 def plain(value: Any) -> Any:
-    """A value as strict JSON can hold it."""
-    if isinstance(value, Mapping):
-        return {str(key): plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(item) for item in value]
-    if hasattr(value, "tolist"):  # numbers and arrays of NumPy and JAX
-        return plain(value.tolist())
-    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+    """A value as strict JSON can hold it: numbers of NumPy and JAX as Python's, and inf as a text."""
+    text = json.dumps(value, default=lambda number: number.tolist())
+    return json.loads(text, parse_constant=lambda word: str(float(word)))
 
 
 # --- files ---------------------------------------------------------------------------------------

@@ -31,10 +31,9 @@ BODIES: dict[type, tuple[str, ...]] = {  # the parts that a proof may rest on
 }
 MADE_OF = ("init", "round", "output", "capacity", "cohort", "params", "reads", "body")
 _rounds: dict[Hashable, Algorithm] = {}  # that compose made, by what they are made of
-_events: dict[
-    Hashable, bool
-] = {}  # with the rounds that they describe: whether a paper's rules did
-_described_by: set[int] = set()  # the functions of these events, which _rounds holds
+# by rounds and event: the algorithm of both, and whether a paper's rules wrote the event
+_events: dict[Hashable, tuple[Algorithm, bool]] = {}
+_described_by: set[int] = set()  # the functions of these events, which _events holds
 
 
 def own_rounds(made: Algorithm) -> Algorithm:
@@ -50,7 +49,7 @@ def ours(made: Algorithm, paper: bool) -> Algorithm:
     The event of a ``paper`` knows parts of which the body's own knows nothing.  The first entry counts.
     """
     _described_by.add(id(_function(made.event)))
-    _events.setdefault((_key(made), identity(made.event)), paper)
+    _events.setdefault((_key(made), identity(made.event)), (made, paper))
     return own_rounds(made)
 
 
@@ -59,7 +58,7 @@ def derived(made: Algorithm, origin: Algorithm) -> Algorithm:
     if _key(origin) not in _rounds:
         return made
     known = _events.get((_key(origin), identity(origin.event)))
-    return own_rounds(made) if known is None else ours(made, known)
+    return own_rounds(made) if known is None else ours(made, known[1])
 
 
 def standing(algorithm: Algorithm, problem: Problem | None = None) -> Standing:
@@ -99,7 +98,7 @@ def _foreign(algorithm: Algorithm, problem: Problem | None) -> Iterator[str]:
     if type(body) not in BODIES:
         yield f"the body of {algorithm.name!r}, which is not jaxfl's own"
         return
-    paper = _events.get((key, identity(algorithm.event)), False)
+    _, paper = _events.get((key, identity(algorithm.event)), (algorithm, False))
     yield from _parts(body, paper)
     if key not in _rounds:
         yield f"the {_changed(algorithm)} of {algorithm.name!r}, which is not the one of its body"

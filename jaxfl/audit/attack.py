@@ -46,6 +46,9 @@ NUMBERS_AT_ONCE = 1 << 17  # drawn records that are held together, over all runs
 class AuditResult(NamedTuple):
     """Lower bounds on eps at ``delta``, and the proven and claimed eps.
 
+    ``proven`` is what the accountant answers; of an event that was passed to :func:`audit`, ``status`` is
+    "U", since nobody checked that event.
+
     ``plain`` assumes nothing; ``curve`` uses the trade-off curve of the event (None without one), and
     bounds eps if only the amount of noise may be wrong; otherwise it tests the proof.  ``lower`` is the
     one that was larger on the runs that choose the test; each holds with the stated confidence by itself.
@@ -55,7 +58,7 @@ class AuditResult(NamedTuple):
     algorithm: str
     lower: float
     proven: float  # infinite: no privacy claim can be proven
-    claimed: float | None  # by the paper's formula, or by the caller
+    claimed: float | None  # by the paper's formula, or by the caller; None: by neither
     delta: float
     plain: float
     curve: float | None
@@ -101,12 +104,14 @@ class AuditResult(NamedTuple):
         unseen = f". It did not look at {'; '.join(self.unseen)}" if self.unseen else ""
         proven = f"{self.proven:.4g}" if math.isfinite(self.proven) else f"none ({self.method})"
         claim = "" if self.claimed is None else f", claimed {self.claimed:.4g}"
-        which = "PROOF" if self.refutes_proof else "CLAIM" if self.refutes_claim else ""
+        given = self.status == "U"
+        proof, how = ("GIVEN EVENT", "by the given event") if given else ("PROOF", "proven")
+        which = proof if self.refutes_proof else "CLAIM" if self.refutes_claim else ""
         flag = f": REFUTES THE {which}" if which else ""
         sure = "" if self.verdict else f" ({100 * self.confidence:g} % confidence)"
         return (
             f"{self.algorithm}: {self.verdict or f'eps >= {self.lower:.4g}'} at delta = {self.delta:g}"
-            f"{sure}, proven {proven}{claim}; {runs}{flag}{unseen}"
+            f"{sure}, {how} {proven}{claim}; {runs}{flag}{unseen}"
         )
 
 
@@ -143,7 +148,8 @@ def audit(
     ``event`` describes the mechanism (or is a function of resolved values and facts); the default is
     the algorithm's own, if it has one.  ``claimed`` defaults to what its paper's formula
     says; ``noise="paper"`` takes the noise from there.  The worlds share their draws: each world's
-    bound holds by itself, and so do both.
+    bound holds by itself, and so do both.  Messages that are not finite, or never differ, test nothing:
+    they raise an :class:`~jaxfl.core.errors.InputError`.
 
     >>> found = audit("ldp_gd", rounds=5, m=4, runs=1000, eps=4.0, delta=1e-3, key=jax.random.key(0))
     >>> 2 < found.lower <= found.proven, round(found.proven, 3), found.refutes_proof
@@ -169,7 +175,7 @@ def audit(
     chosen, bounding = (P[begin:half], Q[begin:half]), (P[half:], Q[half:])
     bound = certify(chosen, bounding, family(setup.event), delta, confidence)
 
-    proof, described = _accounted(setup, delta)
+    proof, described = _accounted(setup, delta, given=event is not None)
     return AuditResult(
         algorithm=algorithm.name,
         lower=bound.lower,
@@ -196,26 +202,23 @@ def _silent(algorithm: Algorithm) -> bool:
     return body is not None and body.mechanism.std is None and body.local is None
 
 
-def _accounted(setup: Setup, delta: float) -> tuple[Guarantee, float | None]:
-    """What is proven, and the eps of an event on which no proof rests."""
+def _accounted(setup: Setup, delta: float, given: bool) -> tuple[Guarantee, float | None]:
+    """What is proven, or follows from a given event, and the eps of one on which no proof rests."""
     if setup.released is None or setup.event is None:
         return Guarantee(math.inf, delta, "the algorithm has no event", ""), None
     proof = epsilon(setup.released, delta)
     if isinstance(setup.released, Unproven | Stated):
         said = "stated by the user: " if isinstance(setup.released, Stated) else ""
         method = said + proof.method
-        return proof._replace(eps=math.inf, method=method, status=""), epsilon(
-            setup.event, delta
-        ).eps
-    return proof, None
+        none = proof._replace(eps=math.inf, method=method, status="")
+        return none, epsilon(setup.event, delta).eps
+    return (proof._replace(status="U") if given and proof.status else proof), None
 
 
 def _claimed(setup: Setup) -> float | None:
-    """The eps of the paper's formula for this noise, or the eps that was asked for."""
-    if setup.algorithm.cited:
-        claim = setup.algorithm.claim(setup.values, setup.facts)
-        return None if claim is None else float(claim.eps)
-    return float(setup.values["eps"]) if "eps" in setup.values else None
+    """The eps of the paper's formula for this noise, where there is one."""
+    claim = setup.algorithm.claim(setup.values, setup.facts)
+    return None if claim is None else float(claim.eps)
 
 
 def _attack(
@@ -230,6 +233,7 @@ def _attack(
     fitted, reader = min(FITTED, runs // 4), None
     waiting: list[tuple[Array, Array]] = []
     read: list[Floats] = []
+    name, ends = setup.algorithm.name, []
     for first in range(0, runs, chunk):
         # the last piece is as long as the others, so that one program serves all
         args = (key, first, worlds, turns, problem, setup.hp, setup.unit)
@@ -240,12 +244,31 @@ def _attack(
         last = first + chunk >= runs
         if reader is None:
             v, s = (np.concatenate(part, axis=1) for part in zip(*waiting, strict=True))
+            _check_finite(v, name)
             reader = Reader.fit(v[:, :fitted], s[:, :fitted], sight)
         # two at a time: one program seldom fills all cores
         while len(waiting) > (0 if last else 1):
-            read.append(reader(*map(np.asarray, waiting.pop(0))))
+            v, s = map(np.asarray, waiting.pop(0))
+            _check_finite(v, name)
+            ends += [v.min(axis=(0, 1)), v.max(axis=(0, 1))]
+            read.append(reader(v, s))
+    require(
+        bool(np.ptp(ends, axis=0).any()),
+        lambda: (
+            f"The messages of {name} are the same in all runs of both worlds, and nothing was tested"
+        ),
+        "audit more rounds, or rounds whose messages reach the adversary",
+    )
     S = np.nan_to_num(np.concatenate(read, axis=1)[:, :runs])
     return S[0], S[1]
+
+
+def _check_finite(v: npt.NDArray[Any], name: str) -> None:
+    require(
+        bool(np.isfinite(v).all()),
+        lambda: f"The messages of {name} are not finite, and nothing was tested",
+        "take numbers with which its rounds stay finite",
+    )
 
 
 def _worlds(setup: Setup, canary: float, background: bool) -> tuple[np.ndarray, np.ndarray]:

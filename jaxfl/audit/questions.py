@@ -197,7 +197,7 @@ def calibrate(
 
 
 def _beside(claim: Claim, delta: float, proven: float) -> dict[str, Any]:
-    """A claim beside what is proven of its noise: delta at the claimed eps, and eps."""
+    """A claim, the proven ``delta`` at its eps, and whether it is below the proven eps."""
     return {
         "delta_at_claimed_eps": delta,
         "flag": bool(understates(claim.eps, proven)),

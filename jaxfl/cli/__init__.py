@@ -33,10 +33,8 @@ import contextlib
 import functools
 import inspect
 import os
-import platform
 import sys
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import NamedTuple
 
 from jaxfl.cli.compute import run, run_profile
@@ -51,12 +49,10 @@ from jaxfl.cli.questions import parameters, question_parser, run_account, run_au
 from jaxfl.cli.written import as_typed, suggested
 from jaxfl.core.errors import InputError, printable
 from jaxfl.core.params import near
+from jaxfl.core.programs import keep_programs
 from jaxfl.core.version import __version__
 
 __all__ = ["keep_programs", "main"]
-
-SHORT = 0.2  # seconds of compilation below which no file is written
-ROOM = 1 << 30  # bytes of compiled programs that are kept
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -109,41 +105,6 @@ def _silence() -> None:
         return
     with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def keep_programs() -> None:
-    """Cache compiled programs in the user's cache folder, unless JAX is configured otherwise.
-
-    The oldest are removed where they take more than a gigabyte.  JAX_ENABLE_COMPILATION_CACHE=0 turns the
-    cache off, JAX_COMPILATION_CACHE_DIR names another folder, which is left as it is.
-    """
-    import jax
-    import pooch
-
-    now = jax.config.values
-    if not now["jax_enable_compilation_cache"] or now["jax_compilation_cache_dir"] is not None:
-        return
-    folder = Path(pooch.os_cache("jaxfl")) / f"programs-{platform.node()}"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError:
-        return
-    if os.access(folder, os.W_OK):
-        bound(folder, ROOM)
-        jax.config.update("jax_compilation_cache_dir", str(folder))
-        jax.config.update("jax_persistent_cache_min_compile_time_secs", SHORT)
-
-
-def bound(folder: Path, room: int) -> None:
-    """Remove the files of a folder that were read longest ago, until the others take ``room`` bytes."""
-    with contextlib.suppress(OSError):
-        files = [(file.stat(), file.path) for file in os.scandir(folder) if file.is_file()]
-        left = sum(stat.st_size for stat, _ in files)
-        for stat, path in sorted(files, key=lambda one: max(one[0].st_atime, one[0].st_mtime)):
-            if left <= room:
-                return
-            os.unlink(path)
-            left -= stat.st_size
 
 
 def run_help(words: Sequence[str]) -> None:

@@ -1,4 +1,4 @@
-"""The folder of a run or a sweep: ``config.json``, which --resume and --extend read, beside other files."""
+"""The folder of a run or a sweep: ``config.json``, which --resume and --extend read."""
 
 from __future__ import annotations
 

@@ -18,15 +18,16 @@ from jaxfl.cli.report import facts, print_json, print_table, summary
 from jaxfl.cli.written import command, flag, real, text
 from jaxfl.core.errors import InputError, one_line, printable, require
 from jaxfl.core.files import replace
+from jaxfl.core.links import Links
 from jaxfl.engine.grid import TUNED
 from jaxfl.engine.results import RESULT, load
-from jaxfl.views.cells import axes, is_sweep, per_client, restrict
+from jaxfl.views.cells import Grid, is_sweep, restrict
 from jaxfl.views.compare import compare
 from jaxfl.views.pictures import draw
 from jaxfl.views.rows import table
 from jaxfl.views.selection import AUTO, select
 from jaxfl.views.tables import Table
-from jaxfl.views.targets import Links, to_target
+from jaxfl.views.targets import to_target
 
 if TYPE_CHECKING:
     import xarray
@@ -96,7 +97,7 @@ def run_compare(words: Sequence[str]) -> None:
     given, *folders = _given(words, run_compare, "compare", 2)
     with _shown(*folders):
         both = [_load(folder, given) for folder in folders]
-        spans = [set(axes(ds)) for ds in both]
+        spans = [set(Grid.of(ds).axes) for ds in both]
         for i, ds in enumerate(both):
             if is_sweep(ds):
                 # options for an axis of the other sweep alone do not apply to this one
@@ -144,7 +145,7 @@ def run_plot(words: Sequence[str]) -> None:
             labels=dict(_pairs("label", given)),
         )
         metrics = given.get("metric") or [""]
-        if is_sweep(ds) and not (has_front(files) or all(per_client(ds, m) for m in metrics)):
+        if is_sweep(ds) and not (has_front(files) or all(map(Grid.of(ds).per_client, metrics))):
             print(NO_FRONT, file=sys.stderr)
         if given.get("json"):
             print_json({"files": files})
@@ -283,7 +284,7 @@ def _selected(
         alone = f"--over {over and over[0]} does not go with --choose-by none"
         require(not over, alone, "leave one out")
         return ds
-    if over is None and "choose_by" not in given and not set(TUNED) & set(axes(ds)):
+    if over is None and "choose_by" not in given and not set(TUNED) & set(Grid.of(ds).axes):
         return ds
     return select(ds, criterion, over=over, allow_test=given.get("allow_test", False)).ds
 

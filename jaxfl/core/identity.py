@@ -14,17 +14,24 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-__all__ = ["PLAIN", "by_identity", "identity"]
+__all__ = ["by_identity", "compared_by_identity", "identity", "is_plain"]
 
+C = TypeVar("C", bound=type)
 F = TypeVar("F", bound=Callable[..., Any])
-PLAIN = (bool, int, float, complex, str, bytes, type(None), np.generic)
+BUILT_IN = frozenset({bool, int, float, complex, str, bytes, type(None)})
+NUMPYS = frozenset(np.sctypeDict.values()) - {np.void, np.object_}  # which hold anything
+
+
+def is_plain(kind: type) -> bool:
+    """Return whether values of exactly this type are plain data; a subclass may do anything."""
+    return kind in BUILT_IN or kind in NUMPYS
 
 
 def identity(value: Any) -> Hashable:
     """Return what only this value has: text for plain data, the address for functions and objects.
 
-    It holds as long as the objects live, so whoever keeps it keeps the value too.  A bound method is
-    made anew whenever it is read, and goes by its owner.
+    An address may be reused once its object is gone: whoever stores an identity stores the value, too.
+    A bound method is made anew whenever it is read; its identity is that of its owner and its function.
     """
     kind = type(value)
     if issubclass(kind, tuple):
@@ -33,7 +40,7 @@ def identity(value: Any) -> Hashable:
         return kind, *map(identity, tuple.__iter__(value)), *extra
     if kind is types.MethodType:
         return kind, identity(value.__self__), identity(value.__func__)
-    if kind in PLAIN or issubclass(kind, np.generic):
+    if is_plain(kind):
         return kind, repr(value)
     return id(value)
 
@@ -41,7 +48,7 @@ def identity(value: Any) -> Hashable:
 def by_identity(make: F, most: int | None = None) -> F:
     """Return ``make``, called once for arguments that are the same by :func:`identity`.
 
-    It keeps what it was given.  With ``most``, it forgets everything when it holds so many results.
+    Arguments and results are stored; with ``most``, all are dropped once there are that many results.
     """
     known: dict[Hashable, tuple[Any, Any]] = {}
     signature = inspect.signature(make)
@@ -63,3 +70,17 @@ def by_identity(make: F, most: int | None = None) -> F:
         return known[key][0]
 
     return call  # type: ignore[return-value]
+
+
+def compared_by_identity(kind: C) -> C:
+    """Compare named tuples of a class by :func:`identity`, by which compiled programs are found."""
+
+    def same(self: Any, other: object) -> bool:
+        return self is other or identity(self) == identity(other)
+
+    def different(self: Any, other: object) -> bool:
+        return not same(self, other)
+
+    kind.__eq__, kind.__ne__ = same, different  # type: ignore[method-assign, assignment]
+    kind.__hash__ = tuple.__hash__  # type: ignore[method-assign, assignment]
+    return kind

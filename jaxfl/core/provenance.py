@@ -14,7 +14,7 @@ import weakref
 from collections.abc import Callable, Hashable
 from typing import Any, NamedTuple, TypeVar
 
-from jaxfl.core.identity import PLAIN, by_identity, identity
+from jaxfl.core.identity import by_identity, identity, is_plain
 from jaxfl.core.types import (
     Aggregation,
     Channel,
@@ -24,6 +24,7 @@ from jaxfl.core.types import (
     Local,
     Mechanism,
     Model,
+    Param,
     Participation,
     Sampler,
     Server,
@@ -127,26 +128,26 @@ def kernel(found: Kernel) -> Kernel:
 
 
 def known_convexity(model: Model) -> Model:
-    """Register that jaxfl knows whether the losses of a model and its regularizer are convex."""
+    """Register that jaxfl knows the L of a model, and whether losses and regularizer are convex."""
     factors = model.kernel.factors
-    _convexity[factors] = id(factors), model.regularizer, model.convex
+    _convexity[factors] = id(factors), model.regularizer, model.convex, model.smoothness
     return model
 
 
 def own_convexity(model: Model) -> bool:
-    """Return whether jaxfl, and not the user, says that a model is convex."""
+    """Return whether jaxfl, and not the user, says that a model is convex, and how smooth it is."""
     factors = model.kernel.factors
-    return _held(_convexity, factors, (model.regularizer, model.convex))
+    return _held(_convexity, factors, (model.regularizer, model.convex, model.smoothness))
 
 
 def ours(value: Any) -> bool:
     """Return whether a value is plain data, or a part or a function that jaxfl registered."""
     kind = type(value)
-    if kind in PLAIN or issubclass(kind, PLAIN[-1]):
-        return True
-    if issubclass(kind, tuple):
-        return own_part(value) or (kind not in RESTS and all(map(ours, tuple.__iter__(value))))
-    return id(value) in _functions
+    if kind in (tuple, Param):  # other classes of tuples may have methods of their own
+        return all(map(ours, value))
+    return (
+        is_plain(kind) or id(value) in _functions or (issubclass(kind, tuple) and own_part(value))
+    )
 
 
 def own_part(part: Any, later: bool = True, alone: bool = False) -> bool:

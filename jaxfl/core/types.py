@@ -27,7 +27,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxfl.core.errors import InputError
-from jaxfl.core.identity import identity
+from jaxfl.core.identity import compared_by_identity
 
 __all__ = [
     "LARGEST",
@@ -143,6 +143,10 @@ class Hyper:
             for name, value in self.values.items()
         }
         return Hyper(values, self.capacity)
+
+    def copy(self) -> Hyper:
+        """The same values in a dictionary of its own, which a user's part may write to."""
+        return Hyper(dict(self.values), self.capacity)
 
     @property
     def caps(self) -> dict[str, int]:
@@ -298,6 +302,7 @@ class Kernel(NamedTuple):
     split: Callable[[], Kernel] | None = None  # the kernel of several layers; None: there is one
 
 
+@compared_by_identity
 class Model(NamedTuple):
     """A loss per example over a flat parameter vector, and what is known of it."""
 
@@ -317,16 +322,6 @@ class Model(NamedTuple):
     trained: Callable[[Array], PyTree] | None = (
         None  # the pytree with None for frozen leaves, if any
     )
-
-    def __eq__(self, other: object) -> bool:
-        """By :func:`jaxfl.core.identity.identity`: compiled programs are found by it."""
-        return self is other or identity(self) == identity(other)
-
-    def __ne__(self, other: object) -> bool:
-        return not self == other
-
-    def __hash__(self) -> int:
-        return tuple.__hash__(self)
 
     def __repr__(self) -> str:
         return f"Model({self.name!r}, d={self.dim})"
@@ -810,6 +805,7 @@ class Cost(NamedTuple):
     coordinates: int = 0  # of one message, where rounds count none: no sparsifier selects some
 
 
+@compared_by_identity
 class Algorithm(NamedTuple):
     """A published algorithm: hyper-parameters resolved on the host, rounds traced.
 
@@ -851,16 +847,6 @@ class Algorithm(NamedTuple):
         if not self.cited or self.formula is None or not values.get("sigma"):
             return None
         return self.formula(values, facts, Sigma(float(values["sigma"])))
-
-    def __eq__(self, other: object) -> bool:
-        """By :func:`jaxfl.core.identity.identity`: compiled programs are found by it."""
-        return self is other or identity(self) == identity(other)
-
-    def __ne__(self, other: object) -> bool:
-        return not self == other
-
-    def __hash__(self) -> int:
-        return tuple.__hash__(self)
 
     def __repr__(self) -> str:
         parts = "".join(f", {role}={name!r}" for role, name in self.parts if role in SHOWN_ROLES)

@@ -17,7 +17,7 @@ from jaxfl.core.params import whole
 from jaxfl.core.types import Info, Key, State
 from jaxfl.data.samples import plain
 from jaxfl.engine import checkpoint, stopping
-from jaxfl.engine.checkpoint import Batch
+from jaxfl.engine.checkpoint import REASON, Batch
 from jaxfl.engine.log import Log
 from jaxfl.engine.loop import Loop, Ready, Work, rounds_of_call
 from jaxfl.engine.plan import Chunk, Options, Program, looks, work_of
@@ -42,7 +42,6 @@ SHARE = 0.05  # of the time that they take, at most
 FREE_ON_CPU = 0.6  # share of the free memory that a chunk may use
 FREE = 0.85
 FULL = "RESOURCE_EXHAUSTED"  # of a device's memory, while rounds run
-REASON = 120  # characters of why a run stopped, at most
 
 
 def budget(asked: int | None, devices: Sequence[jax.Device]) -> int:
@@ -93,22 +92,33 @@ class Saves:
         batch = None
         if found is not None:
             batch = restored(fitting(found, chunk, run.shape), run.state, run.shardings[1])
-        return batch or Batch(blank(run), Log(), np.full(run.shape, "", f"<U{REASON}"))
+        return batch or Batch(blank(run), Log(), np.full(run.shape, "", REASON))
 
-    def due(self, share: float, runs: int) -> bool:
-        """Whether it is time for a checkpoint, and the next one is likely to keep to its share."""
+    def due(self, share: float) -> bool:
+        """Whether it is time for a checkpoint, and the next one is likely to keep to its share.
+
+        ``share`` of the rounds are computed.
+        """
         now = time.perf_counter()
         short = self.spent + self.took <= SHARE * (now - self.began)
         return self.store.folder is not None and short and now - self.last >= SAVE_EVERY
 
     def save(self, number: int, batch: Batch) -> None:
-        """Write a checkpoint.  Warn where that fails, and write no more: the runs need none."""
+        """Write a checkpoint."""
         jax.block_until_ready(batch.state)  # rounds that are queued are not part of its time
+        self._write(lambda: self.store.save(number, batch))
+
+    def keep(self, number: int, content: bytes) -> None:
+        """Write a checkpoint that a worker has packed."""
+        self._write(lambda: self.store.save_bytes(number, content))
+
+    def _write(self, write: Callable[[], None]) -> None:
+        """Warn where writing fails, and write no more: the runs need no checkpoint."""
         began = time.perf_counter()
         try:
-            self.store.save(number, batch)
+            write()
         except InputError as error:
-            warnings.warn(f"{error}  There is no checkpoint.", JaxflWarning, stacklevel=2)
+            warnings.warn(f"{error}  There is no checkpoint.", JaxflWarning, stacklevel=3)
             self.took = math.inf
             return
         self.last = time.perf_counter()
@@ -135,7 +145,7 @@ class Machine:
         self.devices, self.asked = devices, memory
         self.available = int(budget(memory, devices) * (1.0 if memory else share))
         self.compile_seconds, self.compilations = 0.0, 0
-        self.known: set[int] = set()  # compiled programs
+        self.known: set[Any] = set()  # programs and shapes that are compiled
         self.placed: tuple[Any, Any] = (None, None)
 
     def compiled(self, program: Program, chunk: Chunk, options: Options) -> Compiled:
@@ -145,8 +155,8 @@ class Machine:
         if tall * wide > 1 and tall % parts and wide % parts:  # planned for other devices
             wide = math.ceil(wide / parts) * parts
         run = compiled(program, (tall, wide), options, self.devices)
-        if id(run) not in self.known:
-            self.known.add(id(run))
+        if (id(program), chunk.shape) not in self.known:
+            self.known.add((id(program), chunk.shape))
             self.compile_seconds += run.seconds
             self.compilations += 1
         if run.bytes > self.available and not self._resident(program, chunk, run):
@@ -177,7 +187,8 @@ class Machine:
         follower: Follower,
     ) -> Arrays:
         """All rounds of a chunk, evaluated at its cadence.  Raise where it is too large."""
-        follower.compiling(number)
+        if (id(program), chunk.shape) not in self.known:
+            follower.compiling(number)
         run = self.compiled(program, chunk, options)
         if self.placed[0] != (id(program), run.shardings[8]):
             self.placed = (None, None)  # before the next one takes memory
@@ -222,10 +233,13 @@ def _computed(
     loop = Loop(step, batch, T, chunk.every, work, most)
     ends = _limits(program, chunk, keys, options)
     follower.begin(number, loop.t)
-    saved = loop.t if batch.log.rounds else -1
+    saved = loop.t if batch.log.rounds and loop.t > chunk.after else -1
     try:
         loop.begin()
-        for ready in loop.calls():
+        done = (batch.ended != "").all()
+        if ends is not None and chunk.after < loop.t < T and loop.due(loop.t):
+            done = ends(batch)  # a checkpoint may lie between an evaluation and this check
+        for ready in () if done else loop.calls():
             batch.seconds = earlier + time.perf_counter() - began
             if ends is not None and loop.seen and loop.t < T and ends(batch):
                 break
@@ -233,7 +247,7 @@ def _computed(
                 follower.ready(number, ready, batch)
                 if not np.isfinite(np.asarray(ready.loss)).any():
                     break  # no run is finite any more
-            if saves.due(loop.t / T, chunk.runs):
+            if saves.due(loop.t / T):
                 saves.save(number, batch)
                 saved = loop.t
     except BaseException:

@@ -167,8 +167,10 @@ def record_of(
         rounds = int(stopped) if why else cell.rounds
         ended = LOST.format(int(lost)) if lost == lost else str(why) or DONE
         counts = {name: arrays[name][at] for name in Info._fields}
-        seen = np.isfinite(counts["clients"])
-        rows = [{name: int(a[k]) for name, a in counts.items()} for k in np.flatnonzero(seen)]
+        seen = np.flatnonzero(np.isfinite(counts["clients"]))
+        if "eps_spent" not in found.options.keep:
+            seen = seen[-1:]
+        rows = [{name: int(a[k]) for name, a in counts.items()} for k in seen]
         log = Log(arrays["rounds"][seen].tolist(), [{} for _ in rows], rows)
     end: Any = np.int32(rounds)  # events read no other field of a state
     about = {
@@ -202,18 +204,19 @@ def _variables(
     yield "utility", ("round",), np.cumsum(square) / np.arange(1, len(square) + 1)
     counts = {name: arrays[name][at] for name in Info._fields}
     for name, row in results.labelled(totals(record.cost, counts)).items():
-        yield name, ("round",), np.asarray(row)
+        yield name, ("round",), results.exact(name, row)
     if "x" in arrays:
         yield "x", ("coordinate",), arrays["x"][at]
-    if "eps_spent" in options.keep and noisy(record.algorithm, record.values):
-        if math.isfinite(record.privacy().proven):
-            yield "eps_spent", ("round",), _eps_spent(record, arrays["rounds"])
-            book = differing(record)
-            if book is not None:
-                yield "client_rounds", ("client",), book.turns
-                yield "client_eps", ("client",), book.proven
-                if book.claimed is not None:
-                    yield "client_eps_claimed", ("client",), book.claimed
+    private = "eps_spent" in options.keep and noisy(record.algorithm, record.values)
+    if not private or math.isinf(record.privacy().proven):
+        return
+    yield "eps_spent", ("round",), _eps_spent(record, arrays["rounds"])
+    book = differing(record)
+    if book is not None:
+        yield "client_rounds", ("client",), book.turns
+        yield "client_eps", ("client",), book.proven
+        if book.claimed is not None:
+            yield "client_eps_claimed", ("client",), book.claimed
 
 
 def _dims(
@@ -222,13 +225,12 @@ def _dims(
     """The rounds first, then clients where the name says so, else axes of the metric's own."""
     if values.ndim == 1:
         return ("round",), values
-    if "clients" not in options.keep:
-        if n > FEW:
-            return ("round", "quantile"), values
-        if not alike:  # deciles can be compared
-            return ("round", "quantile"), np.nanquantile(values, DECILES, axis=1).T
-        return ("round", "client"), values
+    few = "clients" not in options.keep
+    if few and n > FEW and values.shape[1:] == (len(DECILES),):
+        return ("round", "quantile"), values
     if name.startswith("client_") and values.shape[1:] == (n,):
+        if few and not alike:  # deciles can be compared
+            return ("round", "quantile"), np.nanquantile(values, DECILES, axis=1).T
         return ("round", "client"), values
     return ("round", *(f"{name}_{axis}" for axis in range(values.ndim - 1))), values
 
@@ -419,9 +421,8 @@ def _label(out: xarray.Dataset, found: Found) -> None:
     stated = all(study.standing.kind == "stated" for study in found.grid.studies)
     for key in list(out.variables):
         name = str(key)
-        if name in WHOLE or name.startswith("applies_") or name == "client_rounds":
-            if name != "client_rounds" or bool(np.isfinite(out[key]).all()):
-                out[key] = out[key].astype(np.int32)
+        if name in WHOLE or name.startswith("applies_"):
+            out[key] = out[key].astype(np.int32)
         units, words = _words(name, found.grid)
         words = words if data == "train" else words.replace("training", data)
         if stated:

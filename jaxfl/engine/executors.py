@@ -1,4 +1,4 @@
-"""What computes the chunks of a sweep elsewhere: local processes, Ray, Dask and SLURM.
+"""Where chunks are computed: local processes, Ray, Dask and SLURM.
 
 Each is an executor: ``submit(function, *arguments)`` returns a future (:mod:`jaxfl.engine.driver`).
 
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import importlib
+import logging
 import os
 import pickle
 import queue
@@ -22,11 +22,10 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Self
 
 import cloudpickle
 import jax
@@ -47,7 +46,7 @@ WRITTEN = {
 }
 MANY = 1024  # processes of one machine
 PATIENCE = 20  # seconds that a scheduler has to answer
-SECONDS = 0.2  # between looks at what a cluster does
+SECONDS = 0.5  # between looks at a cluster, at most
 STARTS = 5  # actors in a row that do not start, for which a chunk counts as tried
 
 
@@ -56,8 +55,14 @@ def opened(executor: Any) -> contextlib.AbstractContextManager[Any]:
     if isinstance(executor, str):
         return read(executor)
     usable = callable(getattr(executor, "submit", None))
+    text = "must be an executor, or the text of one, as in 'processes:4'"
+    require(usable, text, executor=executor)
+    context = getattr(executor, "_mp_context", None)  # of a ProcessPoolExecutor
     require(
-        usable, "must be an executor, or the text of one, as in 'processes:4'", executor=executor
+        context is None or context.get_start_method() != "fork",
+        "would start processes by fork, which hang once JAX has begun",
+        "make it with mp_context=multiprocessing.get_context('spawn')",
+        executor=type(executor).__name__,
     )
     return contextlib.nullcontext(executor)
 
@@ -90,7 +95,7 @@ def _unreachable(what: str, error: Exception, remedy: str) -> InputError:
     return InputError(f"{what} cannot be reached ({one_line(error)})", remedy)
 
 
-class Shared:
+class _Shared:
     """Brings bytes to workers by files, in a folder that lasts as long as the executor."""
 
     def __init__(self, folder: Path | None = None) -> None:
@@ -102,14 +107,20 @@ class Shared:
             file.write(data)
         return functools.partial(Path.read_bytes, Path(name))
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.folder.cleanup()
+
 
 # --- processes of this machine -------------------------------------------------------------------
 
 CHILD = """
 import pickle, sys
-sys.path[:] = pickle.load(sys.stdin.buffer)
+sys.path[:], *given = pickle.loads(bytes.fromhex(sys.argv[1]))
 from jaxfl.engine.executors import serve
-serve()
+serve(*given)
 """
 # Settings of this process that processes of the same machine share, beside their environment.
 LOCAL = (
@@ -121,97 +132,69 @@ LOCAL = (
 )
 
 
-class processes(Shared):
+class processes(_Shared):
     """``count`` processes of this machine.  One that dies loses its own chunk, and is replaced."""
 
     def __init__(self, count: int) -> None:
-        count = whole("processes", count, 1, MANY)
+        # a thread for each process, which waits for its results
+        self.threads = ThreadPoolExecutor(whole("processes", count, 1, MANY))
         super().__init__()
-        self.waiting = queue.LifoQueue[Any]()  # chunks that have begun end before others begin
-        self.running: dict[threading.Thread, subprocess.Popen[bytes]] = {}
-        settings = {name: jax.config.values[name] for name in LOCAL}
-        self.start = [sys.path, (settings, 1 / count)]
+        self.most = 2 * count
+        self.running: dict[int, subprocess.Popen[bytes]] = {}  # by thread
         self.closed = False
-        self.threads = [threading.Thread(target=self._pull, daemon=True) for _ in range(count)]
-        for thread in self.threads:
-            thread.start()
 
     def submit(self, function: Callable[..., Any], /, *arguments: Any) -> Future[Any]:
-        future: Future[Any] = Future()
         # pickled twice: what a process cannot unpickle ends one call, and not the process
-        self.waiting.put((future, pickle.dumps(cloudpickle.dumps((function, arguments)))))
-        return future
-
-    def __enter__(self) -> processes:
-        return self
+        call = pickle.dumps(cloudpickle.dumps((function, arguments)))
+        return self.threads.submit(self._call, call)
 
     def __exit__(self, *error: object) -> None:
         self.closed = True
-        for _ in self.threads:
-            self.waiting.put(None)
-        for process in list(self.running.values()):
+        for process in [*self.running.values()]:
             process.kill()
-        for thread in self.threads:
-            thread.join()
-        self.folder.cleanup()
-
-    def _pull(self) -> None:
-        """Have one process at a time compute what waits."""
-        process: subprocess.Popen[bytes] | None = None
-        while (item := self.waiting.get()) is not None and not self.closed:
-            future, call = item
-            if not future.set_running_or_notify_cancel():
-                continue
-            process = process or self._begun()
-            assert process.stdin is not None
-            assert process.stdout is not None
-            try:
-                process.stdin.write(call)
-                process.stdin.flush()
-                done, found = pickle.load(process.stdout)
-            except Exception:
-                future.set_exception(RuntimeError(f"its process ended with {_ended(process)}"))
-                process = None
-            else:
-                (future.set_result if done else future.set_exception)(found)
-        if process is not None:
+        self.threads.shutdown(cancel_futures=True)
+        for process in self.running.values():
             _ended(process)
+        super().__exit__()
+
+    def _call(self, call: bytes) -> Any:
+        process = self.running.get(threading.get_ident()) or self._begun()
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            process.stdin.write(call)
+            process.stdin.flush()
+            done, found = pickle.load(process.stdout)
+        except Exception:
+            del self.running[threading.get_ident()]
+            raise RuntimeError(f"its process ended with {_ended(process)}") from None
+        if not done:
+            raise found
+        return found
 
     def _begun(self) -> subprocess.Popen[bytes]:
-        pipe = subprocess.PIPE
-        # of a session of its own, so that Ctrl-C reaches the driver alone
-        process = subprocess.Popen(
-            [sys.executable, "-c", CHILD], stdin=pipe, stdout=pipe, start_new_session=True
-        )
-        self.running[threading.current_thread()] = process
+        """A process of a session of its own: Ctrl-C reaches the driver alone."""
+        settings = {name: jax.config.values[name] for name in LOCAL}
+        given = pickle.dumps((sys.path, settings, 2 / self.most)).hex()
+        words, pipe = [sys.executable, "-c", CHILD, given], subprocess.PIPE
+        process = subprocess.Popen(words, stdin=pipe, stdout=pipe, start_new_session=True)
+        self.running[threading.get_ident()] = process
         if self.closed:
             process.kill()
-        assert process.stdin is not None
-        with contextlib.suppress(OSError):  # it has died: the first call says so
-            for part in self.start:
-                pickle.dump(part, process.stdin)
-            process.stdin.flush()
         return process
 
 
 def _ended(process: subprocess.Popen[bytes]) -> int:
-    """The status of a process that is ended for good."""
-    status = process.poll()
-    process.kill()
-    for pipe in (process.stdin, process.stdout):
-        assert pipe is not None
-        with contextlib.suppress(OSError):  # of what it did not read any more
-            pipe.close()
-    killed = process.wait()
-    return killed if status is None else status
+    """The status of a process that is ended for good, with its pipes closed."""
+    with contextlib.suppress(OSError), process:
+        process.kill()
+    return process.wait()
 
 
-def serve() -> NoReturn:
+def serve(settings: Mapping[str, Any], share: float) -> NoReturn:
     """Compute what arrives on standard input, in a process of :class:`processes`, until it is closed."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
     results = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what calls print does not mix with results
-    settings, share = pickle.load(sys.stdin.buffer)
     for name, value in settings.items():
         jax.config.update(name, value)
     worker.use_share(share)
@@ -227,12 +210,12 @@ def serve() -> NoReturn:
         results.flush()
 
 
-def _listen(calls: queue.SimpleQueue[Any]) -> None:
-    while True:
-        try:
+def _listen(calls: queue.SimpleQueue[bytes]) -> None:
+    try:
+        while True:
             calls.put(pickle.load(sys.stdin.buffer))
-        except EOFError:  # whoever wanted the results is gone
-            os._exit(1)
+    finally:  # whoever wanted the results is gone
+        os._exit(1)
 
 
 # --- other packages ------------------------------------------------------------------------------
@@ -246,6 +229,7 @@ class dask:
         _imported("dask", "dask").config.set(
             {"distributed.admin.large-graph-warning-threshold": "1TiB"}
         )
+        logging.getLogger("distributed.client").setLevel(logging.CRITICAL)  # tracebacks: see submit
         self.calls = 0
         try:
             self.client = distributed.Client(address, timeout=PATIENCE, set_as_default=False)
@@ -256,26 +240,21 @@ class dask:
     def submit(self, function: Callable[..., Any], /, *arguments: Any) -> Any:
         if self.client.status != "running":
             raise ConnectionError("the scheduler of Dask has ended")
-        self.calls += (
-            1  # the last one first, so that chunks that have begun end before others begin
-        )
+        self.calls += 1  # the last one first: chunks that have begun end before others begin
         return self.client.submit(function, *arguments, pure=False, priority=self.calls)
 
     def share(self, data: bytes) -> Any:
         """The result of a task: the scheduler keeps the task, and makes what a lost worker had again."""
         return self.submit(functools.partial, bytes, data)
 
-    def __enter__(self) -> dask:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *error: object) -> None:
         self.client.close()
 
 
-JOB = {"job_name": "jaxfl", "time": 60}  # options of a job that are not given; minutes
-
-
-class slurm(Shared):
+class slurm(_Shared):
     """One job for each chunk, by submitit, which keeps its files in ``folder``, on a shared disk.
 
     ``options`` are those of `sbatch`: ``slurm(partition="gpu", gres="gpu:1", time=60)``.
@@ -290,13 +269,14 @@ class slurm(Shared):
         submitit = _imported("submitit", "slurm")
         place = Path(folder).absolute()
         writable(place / "job", "job")
-        known = submitit.SlurmExecutor._valid_parameters()
-        given = {name.replace("-", "_"): value for name, value in {**JOB, **options}.items()}
-        more = {name: given.pop(name) for name in given.keys() - known}
-        given |= {"additional_parameters": more} if more else {}
+        given = {name.replace("-", "_"): value for name, value in options.items()}
+        name, minutes = given.pop("job_name", "jaxfl"), str(given.pop("time", 60))
+        require(minutes.isdigit(), "must be a whole number of minutes", time=minutes)
         try:
             self.executor = submitit.AutoExecutor(place / "%j", cluster=cluster)
-            self.executor.update_parameters(**{f"slurm_{n}": value for n, value in given.items()})
+            self.executor.update_parameters(
+                name=name, timeout_min=int(minutes), slurm_additional_parameters=given
+            )
         except Exception as error:
             raise _unreachable("SLURM", error, "run this where `sbatch` is installed") from None
         super().__init__(place)
@@ -304,58 +284,50 @@ class slurm(Shared):
     def submit(self, function: Callable[..., Any], /, *arguments: Any) -> Any:
         return self.executor.submit(function, *arguments)
 
-    def __enter__(self) -> slurm:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.folder.cleanup()
-
 
 class ray:
     """The cluster of Ray at ``address``: one long-lived actor for each GPU or TPU, or for ``cpus`` CPUs.
 
-    An actor is added whenever chunks wait and the cluster has room; one that dies is replaced alike, so
-    that new workers are used as those that return.
+    An actor is added whenever chunks wait and the cluster has room.  One that dies is replaced alike:
+    new workers are used as those that return.
     """
 
     def __init__(self, address: str = "auto", cpus: int = 4) -> None:
         self.ray = _imported("ray", "ray")
-        self.own = not self.ray.is_initialized()
+        self.own, before = not self.ray.is_initialized(), signal.getsignal(signal.SIGTERM)
         try:
             if self.own:
                 _answers(os.environ.get("RAY_ADDRESS", "") if address == "auto" else address)
                 self.ray.init(address=address, log_to_driver=False, logging_level="ERROR")
-            # what Ray says of lost nodes would be printed on standard output
-            logs: Any = importlib.import_module("ray._private.worker")
-            logs._worker_logs_enabled = False
+                with contextlib.suppress(ValueError):  # only the main thread can
+                    signal.signal(signal.SIGTERM, before)  # Ray's own prints frames of C++
+            found = self.ray.get_runtime_context().gcs_address
+            self.head = address if "://" in address else found
             nodes = [node["Resources"] for node in self.ray.nodes() if node["Alive"]]
         except Exception as error:
             way = "start one with `ray start --head`"
             raise _unreachable(f"The cluster of Ray at {address}", error, way) from None
-        kinds = [kind for kind in ("GPU", "TPU") if any(node.get(kind) for node in nodes)]
         cpus = int(min([cpus, *(node["CPU"] for node in nodes if node.get("CPU"))]))
-        needs: dict[str, Any] = {"resources": {"TPU": 1}} if "TPU" in kinds else {"num_cpus": cpus}
+        kinds = [kind for kind in ("GPU", "TPU") if any(node.get(kind) for node in nodes)]
+        needs: Any = {"resources": {"TPU": 1}} if "TPU" in kinds else {"num_cpus": cpus}
         needs = {"num_gpus": 1} if "GPU" in kinds else needs
-        self.kind = self.ray.remote(max_restarts=0, **needs)(_Actor)
-        self.cpus = None if kinds else cpus
-        self.waiting = queue.LifoQueue[Any]()  # chunks that have begun end before others begin
-        self.ended: Exception | None = None
-        self.lost = 0  # actors in a row that did not start
+        self.kind, self.cpus = self.ray.remote(**needs)(_Actor), None if kinds else cpus
+        self.waiting: list[tuple[Future[Any], Any]] = []  # the last one is the first: see `dask`
         self.closed = threading.Event()
         self.thread = threading.Thread(target=self._watch, daemon=True)
         self.thread.start()
 
     def submit(self, function: Callable[..., Any], /, *arguments: Any) -> Future[Any]:
-        if self.ended is not None:
-            raise self.ended
         future: Future[Any] = Future()
-        self.waiting.put((future, function, arguments))
+        self.waiting.append((future, (function, *arguments)))
+        if not self.thread.is_alive():
+            raise ConnectionError("the cluster of Ray has ended")
         return future
 
     def share(self, data: bytes) -> Any:
         return self.ray.put(functools.partial(bytes, data))
 
-    def __enter__(self) -> ray:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -367,54 +339,45 @@ class ray:
     def _watch(self) -> None:
         """Give what waits to actors, until this executor is closed or the cluster is lost."""
         idle: list[Any] = []
-        begun: dict[Any, Any] = {}  # actors that are not ready, at most one
-        busy: dict[Any, tuple[Any, Future[Any]]] = {}
+        busy: dict[Any, tuple[Any, Future[Any]]] = {}  # by reference
+        started: Future[Any] = Future()  # whether the last actor runs
+        started.cancel()
+        failed = 0  # actors in a row that did not start
+        lost: Exception = RuntimeError("the executor is closed")
         try:
-            while not self.closed.is_set():
-                while idle and not self.waiting.empty():
-                    future, function, arguments = self.waiting.get()
-                    if future.set_running_or_notify_cancel():
-                        actor = idle.pop()
-                        busy[actor.call.remote(function, *arguments)] = actor, future
-                if not self.waiting.empty() and not begun:
-                    actor = self.kind.remote(self.cpus)
-                    begun[actor.ready.remote()] = actor
-                references = [*begun, *busy]
-                if not references:
-                    time.sleep(SECONDS)
-                    continue
-                for reference in self.ray.wait(references, num_returns=1, timeout=SECONDS)[0]:
-                    self._end(reference, idle, begun, busy)
+            while not self.closed.wait(0 if busy else SECONDS):
+                if self.waiting and not idle and started.done():
+                    actor, started = self.kind.remote(self.cpus), Future()
+                    busy[actor.call.remote(int)] = actor, started
+                while self.waiting and idle:
+                    future, call = self.waiting.pop()
+                    actor = idle.pop()
+                    busy[actor.call.remote(*call)] = actor, future
+                ended = self.ray.wait([*busy], timeout=SECONDS)[0] if busy else []
+                if not ended:
+                    _answers(self.head)
+                for reference in ended:
+                    actor, future = busy.pop(reference)
+                    try:
+                        found = self.ray.get(reference)
+                    except Exception as error:
+                        future.set_exception(error)
+                        failed += future is started
+                        if self.waiting and failed == STARTS:  # or it would try for ever
+                            self.waiting.pop()[0].set_exception(error)
+                            failed = 0
+                    else:
+                        future.set_result(found)
+                        idle.append(actor)
+                        failed = 0
         except Exception as error:
-            self.ended = error
-        for actor in [*idle, *begun.values(), *(actor for actor, _ in busy.values())]:
+            lost = error
+        for actor, future in busy.values():
+            future.set_exception(lost)
             with contextlib.suppress(Exception):
                 self.ray.kill(actor)
-        for _, future in busy.values():
-            future.set_exception(self.ended or RuntimeError("the executor is closed"))
-
-    def _end(self, reference: Any, idle: list[Any], begun: Any, busy: Any) -> None:
-        """Take the result of a call, or the end of its actor."""
-        actor, future = (begun.pop(reference), None) if reference in begun else busy.pop(reference)
-        try:
-            found = self.ray.get(reference)
-        except Exception as error:
-            with contextlib.suppress(Exception):
-                self.ray.kill(actor)
-            if future is None:  # it did not start: a node may be leaving
-                self.lost += 1
-                time.sleep(SECONDS)
-            if future is None and self.lost % STARTS == 0 and not self.waiting.empty():
-                # or it would try for ever
-                future = self.waiting.get()[0]
-                future = future if future.set_running_or_notify_cancel() else None
-            if future is not None:
-                future.set_exception(error)
-        else:
-            idle.append(actor)
-            self.lost = 0
-            if future is not None:
-                future.set_result(found)
+        for future, _ in self.waiting:
+            future.set_exception(lost)
 
 
 def _answers(address: str) -> None:
@@ -429,9 +392,6 @@ class _Actor:
     def __init__(self, cpus: int | None) -> None:
         if cpus is not None:
             worker.use_share(min(1.0, cpus / (os.cpu_count() or cpus)))
-
-    def ready(self) -> None:
-        """Answer once the actor runs."""
 
     def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
         return function(*arguments)

@@ -155,10 +155,10 @@ def lay_out(
         if id(posed) not in known:
             held = None if metrics_on == PROTECTED else held_out(posed, metrics_on)
             known[id(posed)] = facts_of(posed, None), measured(posed), held
-        facts, *data = known[id(posed)]
+        facts, read, held = known[id(posed)]
         cells_of = _cells(algorithm, chosen, spanned, facts, numbers, noise)
         proof = standing(algorithm, posed)
-        studies.append(Study(place, algorithm, posed, *data, tuple(cells_of), proof))
+        studies.append(Study(place, algorithm, posed, read, held, tuple(cells_of), proof))
     return Grid(tuple(static), tuple(spanned), seeds_of(seeds), tuple(studies))
 
 
@@ -205,13 +205,13 @@ def _maker(
 ) -> tuple[Callable[[dict[str, Any]], Algorithm], set[str]]:
     """A function from the static values to the algorithm, and the static axes that it takes."""
     if isinstance(build, str | Algorithm) or not callable(build):
-        _single("algorithm", given, "build")
+        _single("algorithm", given, "algorithm")
         one = isinstance(build, str | Algorithm)
         listed: list[Any] = [build] if one else [*build] if isinstance(build, Iterable) else []
         require(
             listed and all(isinstance(a, str | Algorithm) for a in listed),
             "must be algorithms, their names, or a function",
-            build=build,
+            algorithm=build,
         )
         roles = PARTS & given.keys()
         if roles:  # parts are axes of the algorithms that are named

@@ -15,6 +15,7 @@ from jaxfl.core.types import Key
 from jaxfl.core.version import __version__
 from jaxfl.engine import stopping
 from jaxfl.engine.checkpoint import Place
+from jaxfl.engine.dataset import Found
 from jaxfl.engine.grid import Grid, word
 from jaxfl.engine.plan import (
     SAME,
@@ -28,6 +29,7 @@ from jaxfl.engine.plan import (
     program_of,
     programs,
     trail,
+    values_of,
 )
 from jaxfl.engine.runs import same, settings
 from jaxfl.engine.store import Line, Store
@@ -35,6 +37,8 @@ from jaxfl.privacy.events import Standing
 
 __all__ = ["Planned", "joined_standing"]
 
+# a chunk that is past, the place of a run in it, the rounds it has reached, and those it was begun for
+Past = tuple[int, Place, int, int]
 Fit = Any  # how many runs of a program fit into a chunk, and on how many devices
 
 
@@ -46,11 +50,12 @@ class Planned:
 
     def __init__(self, store: Store, grid: Grid, keys: Sequence[Key], options: Options) -> None:
         self.store, self.grid, self.options = store, grid, options
-        self.words = [key_word(key) for key in keys]
+        self.drawn = store.header.get("drawn", drawn())
+        self.keys, self.words = keys, [key_word(key) for key in keys]
         self.names = [addresses(study, options) for study in grid.studies]
         self.programs: list[Program | None] = [self._program(line) for line in store.programs]
         self.chunks: list[Chunk | None] = [self._chunk(line) for line in store.chunks]
-        self.behind: dict[int, dict[Any, tuple[int, Place, int, int]]] | None = None
+        self.behind: dict[int, dict[tuple[str, str], list[Past]]] | None = None
 
     def _program(self, line: Line) -> Program | None:
         places = {
@@ -76,6 +81,22 @@ class Planned:
             tuple(line["rules"]),
         )
 
+    def chunk(self, number: int) -> Chunk:
+        chunk = self.chunks[number]
+        assert chunk is not None
+        return chunk
+
+    def program(self, number: int) -> Program:
+        """The program of a chunk."""
+        program = self.programs[self.chunk(number).program]
+        assert program is not None
+        return program
+
+    def found(self, chunks: Sequence[Any]) -> Found:
+        """The runs with these arrays of their chunks."""
+        made: Any = self.programs
+        return Found(self.grid, self.keys, self.options, made, chunks)
+
     @property
     def current(self) -> list[int]:
         """The chunks of which the result consists."""
@@ -88,10 +109,7 @@ class Planned:
         """Programs and chunks for the runs that no chunk has; they join those that are planned."""
         have = set()
         for number in self.current:
-            chunk = self.chunks[number]
-            assert chunk is not None
-            program = self.programs[chunk.program]
-            assert program is not None
+            chunk, program = self.chunk(number), self.program(number)
             have |= {
                 (program.study, program.places[c], s) for c in chunk.cells for s in chunk.seeds
             }
@@ -128,19 +146,19 @@ class Planned:
         number, _, after, began = self._source(i, j, s)
         return after, began, json.dumps([] if number < 0 else self.store.chunks[number]["rules"])
 
-    def _source(self, i: int, j: int, s: int) -> tuple[int, Place, int, int]:
+    def _source(self, i: int, j: int, s: int) -> Past:
         """The chunk that has brought a run furthest, and the place there; -1: none has."""
         best = -1, (0, 0), 0, 0
         if self.behind is None:
             self.behind = self._past()
         study = self.grid.studies[i]
         for T, runs in self.behind.items():
-            if study.cells[j].rounds > T:
-                name = trail(study, study.cells[j], self.options, T), self.words[s]
-                best = max(best, runs.get(name, best), key=lambda one: one[2])
+            name = trail(study, study.cells[j], self.options, T), self.words[s]
+            some = (one for one in runs.get(name, ()) if one[2] <= study.cells[j].rounds)
+            best = max([best, *some], key=lambda one: one[2])
         return best
 
-    def _past(self) -> dict[int, dict[tuple[str, str], tuple[int, Place, int, int]]]:
+    def _past(self) -> dict[int, dict[tuple[str, str], list[Past]]]:
         """Runs of chunks that are past: by rounds, by what these read, and by key."""
         found: dict[int, dict[Any, Any]] = {}
         divided = self.store.divided()
@@ -155,7 +173,8 @@ class Planned:
                 _, _, T, read = program["cells"][c]
                 for a, key in enumerate(line["keys"]):
                     began = program["began"] or T
-                    found.setdefault(T, {})[read, key] = n, (a, b), int(saved[1]["at"]), began
+                    place = n, (a, b), int(saved[1]["at"]), began
+                    found.setdefault(T, {}).setdefault((read, key), []).append(place)
         return found
 
     def sources(self, number: int) -> list[list[tuple[int, Place]]] | None:
@@ -163,8 +182,7 @@ class Planned:
         chunk = self.chunks[number]
         if chunk is None or not chunk.after:
             return None
-        program = self.programs[chunk.program]
-        assert program is not None
+        program = self.program(number)
         rows = [
             [self._source(program.study, program.places[c], s)[:2] for c in chunk.cells]
             for s in chunk.seeds
@@ -173,24 +191,20 @@ class Planned:
 
     # --- adding ----------------------------------------------------------------------------------
 
-    def _add(self, chunk: Chunk, earlier: Sequence[Any] = ()) -> Line:
+    def _add(self, chunk: Chunk, earlier: Sequence[Any]) -> Line:
+        """Plan a chunk, whose runs have ``earlier`` stopping rules; its line."""
+        self.chunks.append(chunk._replace(rules=tuple(earlier)))
         if chunk.parent is None and (stop := self.options.stop) is not None:
-            program = self.programs[chunk.program]
-            assert program is not None
-            T = program.cells[chunk.cells[0]].rounds
-            new = stopping.rule(stop, chunk.after, T, chunk.every)
-            chunk = chunk._replace(rules=tuple(stopping.followed(earlier, new)))
-        elif chunk.parent is None:
-            chunk = chunk._replace(rules=tuple(earlier))
-        self.chunks.append(chunk)
-        about = chunk._asdict()
-        del about["seeds"]
-        return {**about, "keys": [self.words[s] for s in chunk.seeds]}
+            T = self.program(-1).cells[chunk.cells[0]].rounds
+            rules = stopping.followed(earlier, stopping.rule(stop, chunk.after, T, chunk.every))
+            self.chunks[-1] = chunk._replace(rules=tuple(rules))
+        about = self.chunk(-1)._asdict()
+        return {**about, "keys": [self.words[s] for s in about.pop("seeds")]}
 
     def divide(self, halves: Sequence[Chunk]) -> list[int]:
         """Plan halves in the place of their parent; their numbers."""
         first = len(self.chunks)
-        lines = [self._add(half) for half in halves]
+        lines = [self._add(half, half.rules) for half in halves]
         self.store.add(self.about(), (), lines)
         return [*range(first, len(self.chunks))]
 
@@ -208,7 +222,7 @@ class Planned:
             **self.options.words(),
             "studies": described,
             "cells": cells,
-            "drawn": drawn(),
+            "drawn": self.drawn,
         }
 
     def _given(self) -> dict[str, str]:
@@ -240,7 +254,8 @@ class Planned:
         way = "give a grid that holds all of it, or name another folder"
         here = {**now["axes"], "seeds": now["seeds"]}
         for name, labels in (*stored["axes"].items(), ("seeds", stored["seeds"])):
-            missing = {word(w): w for w in labels}.keys() - set(map(word, here.get(name, labels)))
+            there = here.get(name, labels if len(labels) == 1 else ())
+            missing = {word(w): w for w in labels}.keys() - set(map(word, there))
             lost = f"its {name} has {', '.join(sorted(missing))}, and this one's has not"
             require(not missing, lambda: f"{begun}: {lost}", way)
         most: dict[str, int] = {}
@@ -252,7 +267,8 @@ class Planned:
                 raise InputError(begun, way)
             done = f"lies before round {T}, which {folder} has reached already"
             require(most[setting] >= T, done, "give at least as many", rounds=most[setting])
-        same(begun, stored["keys"], [key for key in now["keys"] if key in stored["keys"]], way)
+        kept = [key for key in stored["keys"] if key in now["keys"]]
+        same(begun, {"keys": stored["keys"]}, {"keys": kept or now["keys"]}, way)
 
     def check_draws(self, folder: Path | None) -> None:
         """Raise where what is left would draw other numbers than what is there."""
@@ -260,12 +276,14 @@ class Planned:
             f"{folder} was begun with other draws",
             "finish it as it was begun, or start over",
         )
-        same(begun, self.store.header["drawn"], drawn(), f"{way} in another folder")
+        same(begun, self.drawn, drawn(), f"{way} in another folder")
 
 
 def _compared(about: Mapping[str, Any], fixed: bool = False) -> dict[str, Any]:
     """What must be the same; ``fixed``: what no larger grid changes."""
     out = {name: value for name, value in about.items() if name in (*Options._fields, "metrics")}
+    if fixed:
+        del out["stop"]  # a run may go on without the rule that has ended it
     studies = [dict(study) for study in about["studies"]]
     for study in studies:
         del study["proof"]
@@ -280,13 +298,13 @@ def _compared(about: Mapping[str, Any], fixed: bool = False) -> dict[str, Any]:
 
 def _numbers(cells: Sequence[Any]) -> dict[str, Any]:
     """``numbers``: the hyper-parameters by name, with a digest where cells differ."""
-    found = {}
+    found, words = {}, [values_of(cell) for cell in cells]
     for name in sorted({name for cell in cells for name in cell.values}):
-        mine = [word(cell.values.get(name, "none")) for cell in cells]
-        alike = len(set(mine)) == 1
+        mine = [own.get(name, "none") for own in words]
+        alike = all(one == mine[0] for one in mine)
         found[name] = mine[0] if alike else f"{digest(mine)[:8]} of {len(mine)}"
-    given = {name: found.pop(name) for name in cells[0].given if name in found}
-    return {"numbers": {**given, **found}}  # given ones first: they cause the differences of others
+    first = (*cells[0].given, "rounds")  # they cause the differences of others
+    return {"numbers": {name: found.pop(name) for name in first if name in found} | found}
 
 
 def drawn() -> dict[str, Any]:

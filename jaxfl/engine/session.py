@@ -15,11 +15,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
+import numpy as np
 
 from jaxfl.core.checks import one_path
 from jaxfl.core.errors import InputError, JaxflWarning, require
 from jaxfl.core.memory import HOST, check_fits
 from jaxfl.core.params import at_most_one, number, whole
+from jaxfl.core.programs import keep_programs
 from jaxfl.core.progress import watching
 from jaxfl.core.types import Info, Key
 from jaxfl.engine.callbacks import Callback, Callbacks, Watch
@@ -43,7 +45,7 @@ from jaxfl.engine.program import (
 from jaxfl.engine.progress import Plan, Progress, Tracker, line, show, work
 from jaxfl.engine.results import RESULT
 from jaxfl.engine.runs import settings
-from jaxfl.engine.store import Store
+from jaxfl.engine.store import CHUNK, ROOM, Store
 
 __all__ = ["Computed", "How", "check_names", "computed", "finished", "keys_of", "report_failures"]
 
@@ -97,16 +99,14 @@ def check_names(names: Iterable[str], options: Options) -> None:
     for name in names:
         require(
             name not in REPORTED and not str(name).startswith(PREFIXES),
-            lambda name=name: (
-                f"An axis of a sweep cannot be called {name!r}, which its result reports"
-            ),
+            f"An axis of a sweep cannot be called {name!r}, which its result reports",
             "give the argument or the hyper-parameter another name",
         )
     for name, _ in options.extra:
         taken = {*names, "seed", "last_round", "diverged_at", "complete", *Info._fields, *OWN}
         require(
             name not in taken and name not in REPORTED and not name.startswith(PREFIXES),
-            lambda name=name: f"A metric cannot be called {name!r}",
+            f"A metric cannot be called {name!r}",
             "take another name",
         )
 
@@ -121,67 +121,79 @@ def computed(
 ) -> Computed:
     """Plan, compute and keep the runs of a grid; ``alone``: of a single run."""
     began = time.perf_counter()
+    keep_programs()
     bar, listed = watching(how.progress, show), Callbacks(how.callbacks)
     devices = _devices(how)
     with contextlib.ExitStack() as stack:
         stack.enter_context(jax.default_matmul_precision(options.matmul_precision))
         if store is None:
-            store = Store(one_path("out", how.out) if how.out is not None else None)
-            stack.enter_context(store)
+            store = stack.enter_context(
+                Store(one_path("out", how.out) if how.out is not None else None)
+            )
             store.open(how.resume or how.extend)
         grid = joined_standing(make(), store.header)
-        keys = keys_of(key, grid.seeds)
-        planned = Planned(store, grid, keys, options)
-        if store.folder is not None and store.header:
-            planned.check(store.folder, how.extend)
+        planned = Planned(store, grid, keys_of(key, grid.seeds), options)
         machine = None if how.executor is not None else Machine(devices, how.memory)
         room = budget(how.memory, [HOST]) if machine is None else machine.available
-        fit = _Fit(devices, room, how.runs_at_once)
-        lines = planned.missing(fit)
-        size = sum(_bytes(planned, n, options) for n in planned.current)
-        check_fits(
-            "The results of these runs", COPIES * size, "evaluate less often, or divide them"
-        )
-        states = sum(_states(planned, n) for n in planned.current)
-        kept = store.reserve(size, states, alone)
-        todo, earlier = _divide_done(planned, store)
-        if how.announce is not None:
-            how.announce(_plan(planned, todo, fit, (size + kept, kept), len(earlier)))
-        if todo and store.header and store.folder is not None:
-            planned.check_draws(store.folder)
-        store.add(planned.about(), *lines)
-        for program in {planned.chunks[n].program for n in todo}:  # type: ignore[union-attr]
-            _check_state(planned.programs[program])
-        found = Found(grid, keys, options, planned.programs, [(c, None) for c in planned.chunks])  # type: ignore[arg-type]
+        todo = _plan(planned, _Fit(devices, room, how.runs_at_once), how, alone)
+        found = planned.found([(chunk, None) for chunk in planned.chunks])
         report = stack.enter_context(bar)
         watch = Watch(stack.enter_context(listed), found, alone) if listed else None
         tracker = Tracker(found, todo, report, watch, alone)
-        if report is not None or watch is not None:
-            for n in earlier:
-                tracker.known(n, store.read(n))  # type: ignore[arg-type]
+        for n in planned.current if report is not None or watch is not None else ():
+            if n not in todo and (arrays := store.read(n)) is not None:
+                tracker.known(n, arrays)
         saves, planning = Saves(store, planned.sources), time.perf_counter() - began
-        driver = None
-        if how.executor is not None:
-            workers = stack.enter_context(opened(how.executor))
-            driver = Driver(
-                workers, planned.programs, keys, options, saves, how.memory, how.chunk_seconds
-            )
-            _collect(driver, planned, todo, tracker)
+        failures: Mapping[int, str] = {}
+        if machine is not None:
+            _here(machine, planned, todo, saves, tracker)
         else:
-            assert machine is not None
-            _here(machine, planned, todo, keys, saves, tracker)
+            workers = stack.enter_context(opened(how.executor))
+            about_runs = planned.programs, planned.keys, planned.options
+            driver = Driver(workers, *about_runs, saves, how.memory, how.chunk_seconds)
+            _collect(driver, planned, todo, tracker)
+            failures = driver.failures
         if not alone:
             tracker.doing("merging the chunks")
-        chunks = [(planned.chunks[n], store.read(n)) for n in planned.current]
-        found = found._replace(chunks=chunks)
+        chunks = [(planned.chunk(n), store.read(n)) for n in planned.current]
+        found = planned.found(chunks)
         about = {
-            **_about(found, options),
+            **_about(found),
             "compilations": machine.compilations if machine is not None else 0,
             "compile_seconds": planning * alone + (machine.compile_seconds if machine else 0.0),
             "seconds": time.perf_counter() - began,
         }
-        failures = {} if driver is None else driver.failures
     return Computed(store, found, planned.current, about, failures)
+
+
+def _plan(planned: Planned, fit: _Fit, how: How, alone: bool) -> list[int]:
+    """Match the folder with the grid, add what is missing to its list; the chunks that are left."""
+    store = planned.store
+    begun = store.folder is not None and bool(store.header)
+    if begun:
+        planned.check(store.folder, how.extend)
+    lines = planned.missing(fit)
+    require(
+        how.extend or not begun or not lines[1],
+        lambda: f"{store.folder} holds other runs",
+        "name another folder, or add these to it with {extend}",
+        suggested={"extend": True},
+    )
+    size = sum(_bytes(planned, n) for n in planned.current)
+    way = "evaluate less often, or divide them"
+    check_fits("The results of these runs", COPIES * size, way)
+    state = {id(program): bytes_of_state(program) for program in filter(None, planned.programs)}
+    states = sum(state[id(planned.program(n))] * planned.chunk(n).runs for n in planned.current)
+    kept = store.reserve(size, states, alone)
+    todo = [n for n in planned.current if n >= len(store.chunks) or store.read(n) is None]
+    if how.announce is not None:
+        how.announce(_announced(planned, todo, fit, (size + kept, kept)))
+    if todo and begun:
+        planned.check_draws(store.folder)
+    store.add(planned.about(), *lines)
+    for program in {planned.chunk(n).program: planned.program(n) for n in todo}.values():
+        check_room(program.algorithm, program.problem, numbers(program, [0], alone=True))
+    return todo
 
 
 def finished(make: Callable[[], Grid], key: Key, options: Options, how: How) -> Computed:
@@ -189,30 +201,25 @@ def finished(make: Callable[[], Grid], key: Key, options: Options, how: How) -> 
     store = Store(one_path("out", how.out))
     store.look()
     grid = joined_standing(make(), store.header)
-    keys = keys_of(key, grid.seeds)
-    planned = Planned(store, grid, keys, options)
+    planned = Planned(store, grid, keys_of(key, grid.seeds), options)
     planned.check(store.folder, True)
     planned.missing(lambda program: (RUNS, 1))
-    there: Any = [
-        (planned.chunks[n], store.read(n) if n < len(store.chunks) else None)
+    store.most = ROOM * sum(_bytes(planned, n) for n in planned.current) + CHUNK
+    there = [
+        (planned.chunk(n), store.read(n) if n < len(store.chunks) else None)
         for n in planned.current
     ]
-    programs: Any = planned.programs
-    found = Found(grid, keys, options, programs, there)
-    about = {**_about(found, options), "compilations": 0, "compile_seconds": 0.0, "seconds": 0.0}
+    found = planned.found(there)
+    about = {**_about(found), "compilations": 0, "compile_seconds": 0.0, "seconds": 0.0}
     return Computed(store, found, planned.current, about, {})
 
 
-def _about(found: Found, options: Options) -> dict[str, Any]:
+def _about(found: Found) -> dict[str, Any]:
     whole = all(arrays is not None for _, arrays in found.chunks)
     ended = "finished" if whole else "unfinished"
-    return {"ended": ended, **_settings(found.grid, options), "chunks": len(found.chunks)}
-
-
-def _divide_done(planned: Planned, store: Store) -> tuple[list[int], list[int]]:
-    """The chunks that are left, and those that earlier calls have finished."""
-    done = {n: n < len(store.chunks) and store.read(n) is not None for n in planned.current}
-    return [n for n, ready in done.items() if not ready], [n for n, ready in done.items() if ready]
+    settings = _settings(found.grid, found.options)
+    settings["settings"]["key"] = np.asarray(jax.random.key_data(found.keys[0])).tolist()
+    return {"ended": ended, **settings, "chunks": len(found.chunks)}
 
 
 # --- computing -----------------------------------------------------------------------------------
@@ -222,7 +229,6 @@ def _here(
     machine: Machine,
     planned: Planned,
     todo: Sequence[int],
-    keys: Sequence[Key],
     saves: Saves,
     tracker: Tracker,
 ) -> None:
@@ -230,12 +236,11 @@ def _here(
     waiting = deque(todo)
     while waiting:
         number = waiting.popleft()
-        chunk = planned.chunks[number]
-        assert chunk is not None
-        program = planned.programs[chunk.program]
-        assert program is not None
+        chunk, program = planned.chunk(number), planned.program(number)
         try:
-            arrays = machine.compute(program, number, chunk, keys, planned.options, saves, tracker)
+            arrays = machine.compute(
+                program, number, chunk, planned.keys, planned.options, saves, tracker
+            )
         except TooLarge as error:
             parts = placement(program.problem, machine.devices).parts
             smaller = _divided(planned, tracker, number, parts)
@@ -249,27 +254,22 @@ def _here(
 
 def _collect(driver: Driver, planned: Planned, todo: Sequence[int], tracker: Tracker) -> None:
     """Write chunks as workers return them."""
-    some: Any = [(n, planned.chunks[n]) for n in todo]
+    some = [(n, planned.chunk(n)) for n in todo]
     divide = lambda number, parts: _divided(planned, tracker, number, parts)  # noqa: E731
     with contextlib.closing(driver.replies(some, divide)) as replies:
         for found in replies:
             if found is None:
                 tracker.pulse()
                 continue
-            number, reply = found
-            if "state" in reply:
-                planned.store.save_bytes(number, reply["state"])
-            planned.store.write(number, reply["arrays"])
-            tracker.collected(number, reply["arrays"])
+            planned.store.write(*found)
+            tracker.collected(*found)
 
 
 def _divided(
     planned: Planned, tracker: Tracker, number: int, parts: int
 ) -> list[tuple[int, Chunk]]:
     """Plan the halves of a chunk, and return them; none if it has a single run on each device."""
-    chunk = planned.chunks[number]
-    assert chunk is not None
-    smaller = halves(number, chunk, parts)
+    smaller = halves(number, planned.chunk(number), parts)
     numbers = planned.divide(smaller) if smaller else []
     made = list(zip(numbers, smaller, strict=True))
     tracker.divided(number, made)
@@ -341,55 +341,39 @@ class _Fit:
         return parts * bytes_of_data(program) + bytes_of_run(program) * math.prod(chunk.shape)
 
 
-def _check_state(program: Program | None) -> None:
-    """Raise for runs whose state alone needs more than is free."""
-    if program is not None:
-        check_room(program.algorithm, program.problem, numbers(program, [0], alone=True))
-
-
-def _bytes(planned: Planned, number: int, options: Options) -> int:
+def _bytes(planned: Planned, number: int) -> int:
     """Bytes of the results of a chunk before compression."""
-    chunk = planned.chunks[number]
-    assert chunk is not None
-    program = planned.programs[chunk.program]
-    assert program is not None
+    chunk, program, options = planned.chunk(number), planned.program(number), planned.options
     n = program.problem.n if "clients" in options.keep else min(program.problem.n, FEW)
     each = SERIES + len(options.extra) + OF_CLIENTS * n
     model = program.problem.model.dim * ("x" in options.keep)
     return 8 * chunk.runs * (len(looks(program, chunk)) * each + model)
 
 
-def _states(planned: Planned, number: int) -> int:
-    chunk = planned.chunks[number]
-    assert chunk is not None
-    program = planned.programs[chunk.program]
-    assert program is not None
-    return bytes_of_state(program) * chunk.runs
-
-
-def _plan(
-    planned: Planned, todo: Sequence[int], fit: _Fit, disk: tuple[int, int], done: int
-) -> Plan:
+def _announced(planned: Planned, todo: Sequence[int], fit: _Fit, disk: tuple[int, int]) -> Plan:
     """What is left, before anything is compiled."""
-    left: list[Any] = [planned.chunks[n] for n in todo]
-    made: list[Any] = planned.programs
-    works = [work(made[chunk.program], chunk) for chunk in left]
+    left = [(planned.chunk(n), planned.program(n)) for n in todo]
+    works = [work(program, chunk) for chunk, program in left]
     rounds, seen = sum(r for r, _ in works), sum(e for _, e in works)
-    runs = sum(chunk.runs for chunk in left)
-    lines = {}
-    for chunk in left:
-        program, seeds = made[chunk.program], {*lines.get(chunk.program, ("", ()))[1], *chunk.seeds}
-        at_once = math.prod(chunk.shape)
-        lines[chunk.program] = line(program, planned.grid, len(seeds), at_once), seeds
+    runs = sum(chunk.runs for chunk, _ in left)
+    seeds: dict[int, set[int]] = {}
+    for chunk, _ in left:
+        seeds.setdefault(chunk.program, set()).update(chunk.seeds)
+    lines = {
+        chunk.program: line(
+            program, planned.grid, len(seeds[chunk.program]), math.prod(chunk.shape)
+        )
+        for chunk, program in left
+    }
     return Plan(
         planned.grid.runs,
-        tuple(text for text, _ in lines.values()),
+        tuple(lines.values()),
         len(left),
-        max((fit.bytes(made[chunk.program], chunk) for chunk in left), default=0),
+        max((fit.bytes(program, chunk) for chunk, program in left), default=0),
         fit.room,
         *disk,
         planned.grid.runs - runs,
-        sum(chunk.runs for chunk in left if chunk.after),
+        sum(chunk.runs for chunk, _ in left if chunk.after),
         runs,
         seen / max(rounds + seen, 1.0),
     )

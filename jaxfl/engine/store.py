@@ -36,12 +36,23 @@ from jaxfl.core.files import (
 )
 from jaxfl.core.types import State
 from jaxfl.core.version import __version__
-from jaxfl.engine import checkpoint
+from jaxfl.engine import checkpoint, stopping
 from jaxfl.engine.checkpoint import Batch, Content, Place
 from jaxfl.engine.plan import digest
 from jaxfl.engine.results import RESULT
 
-__all__ = ["PLANNED", "Arrays", "Line", "Store", "pack", "refuse_older", "restored", "unpack"]
+__all__ = [
+    "CHUNK",
+    "PLANNED",
+    "ROOM",
+    "Arrays",
+    "Line",
+    "Store",
+    "pack",
+    "refuse_older",
+    "restored",
+    "unpack",
+]
 
 Arrays: TypeAlias = dict[str, npt.NDArray[Any]]
 Line: TypeAlias = dict[str, Any]
@@ -146,6 +157,14 @@ class Store(contextlib.ExitStack):
         """Chunks that halves have replaced."""
         return {line["parent"] for line in self.chunks if line["parent"] is not None}
 
+    def detached(self) -> Store:
+        """The same plan and states in memory, to go on without a change of these."""
+        out = Store(None)
+        out.programs, out.chunks = [*self.programs], [*self.chunks]
+        found = {number: self.saved(number) for number in range(len(self.chunks))}
+        out.contents = {number: one for number, one in found.items() if one is not None}
+        return out
+
     # --- room ------------------------------------------------------------------------------------
 
     def room(self) -> int:
@@ -232,12 +251,18 @@ class Store(contextlib.ExitStack):
         return None
 
     def gathered(self, number: int, at: Sequence[Sequence[tuple[int, Place]]], t: int) -> Any:
-        """A checkpoint of runs that other chunks have brought to round t; None unless all have."""
+        """A checkpoint of runs that other chunks have brought to round t; None unless all have.
+
+        Runs that a rule has ended go on, unless the same rule holds for the longer ones.
+        """
         files = {other: self.saved(other) for row in at for other, _ in row}
         if any(found is None or found[1]["at"] != t for found in files.values()):
             return None
         rows: Any = [[(files[other], place) for other, place in row] for row in at]
         found, about = checkpoint.joined(rows)
+        rules = self.chunks[number]["rules"]
+        if not all(stopping.holds(rules, self.chunks[other]["rules"]) for other in files):
+            about["ended"] = [["" for _ in row] for row in about["ended"]]
         return found, {**about, "owner": self.owner(number)}
 
     def owner(self, number: int) -> str:
@@ -254,7 +279,7 @@ def refuse_older(folder: Path) -> None:
     older = next((name for name in BEFORE if (folder / name).exists()), None)
     require(
         older is None,
-        lambda: f"{folder} was begun by jaxfl 0.2.0 ({older})",
+        lambda: f"{folder} was begun by jaxfl 0.2.0 or earlier ({older})",
         "finish it with that version, or name another folder; jaxfl.load reads its result",
     )
 

@@ -90,7 +90,7 @@ def sweep(
     that fails three times is reported at the end.
 
     ``announce`` is called with the :class:`Plan` before anything is compiled; what it raises ends the
-    sweep.  ``progress=True`` draws a bar, and a function is called with a :class:`Progress`.
+    sweep.  ``progress`` is that of :func:`simulate`.
     ``callbacks`` are called with every :class:`jaxfl.Evaluation` of every run: while its chunk is
     computed here, or when an ``executor`` returns it; ``resume`` hands over earlier ones too.  If a
     callback raises an exception, the sweep ends as after Ctrl-C, with what is finished and a checkpoint.

@@ -319,7 +319,7 @@ def unreliable(base: Participation) -> Participation:
 
     def capacity(values: Values, facts: ProblemFacts) -> dict[str, int]:
         slots = base.capacity(values, facts)
-        most, threshold = slots.get("cohort", facts.n), int(values["threshold"])
+        most, threshold = slots.get("cohort", facts.n), int(np.max(values["threshold"]))
         require(
             threshold <= most,
             lambda: (

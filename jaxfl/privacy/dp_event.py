@@ -42,9 +42,9 @@ from jaxfl.privacy.events import (
     NoClaim,
     Phases,
     Sequence,
-    Stated,
     Unproven,
     described,
+    wrappers,
 )
 from jaxfl.privacy.pld import Part
 from jaxfl.privacy.profiles import (
@@ -66,12 +66,9 @@ def dp_event(event: AnyEvent, delta: float) -> Any:
     SelfComposedDpEvent(event=GaussianDpEvent(noise_multiplier=2.0), count=7)
     """
     dp = _dp()
-    if isinstance(event, Unproven | Stated):
-        why = (
-            event.why
-            if isinstance(event, Unproven)
-            else "the user states it, and nobody checked it"
-        )
+    stated = "the user states it, and nobody checked it"
+    reasons = (one.why if isinstance(one, Unproven) else stated for one in wrappers(event))
+    for why in dict.fromkeys(reasons):
         warnings.warn(JaxflWarning(f"This DpEvent is a description: {why}"), stacklevel=2)
     event = described(event)
     if epsilon(event, delta).status == "":

@@ -322,7 +322,7 @@ Described: TypeAlias = Event | Sequence | Phases | NoClaim
 
 @dataclasses.dataclass(frozen=True)
 class Unproven:
-    """What parts that nobody checked say of themselves: noise and audits go by it, and no proof does."""
+    """The event that unchecked parts describe: noise is calibrated for it, and nothing proves it."""
 
     event: AnyEvent
     why: str
@@ -330,7 +330,7 @@ class Unproven:
 
 @dataclasses.dataclass(frozen=True)
 class Stated:
-    """An event that the user states: accountants answer for it, and nobody checked that it is true."""
+    """An event that the user states: accountants answer for it, and nobody checked it."""
 
     event: AnyEvent
 
@@ -366,7 +366,7 @@ def released(
 
 
 def described(event: AnyEvent) -> Described:
-    """The event that parts or users describe, whoever checked it."""
+    """The event without :class:`Unproven` and :class:`Stated`, wherever they are in it."""
     if isinstance(event, Unproven | Stated):
         return described(event.event)
     if isinstance(event, Sequence | Phases) and any(wrappers(event)):
@@ -375,7 +375,7 @@ def described(event: AnyEvent) -> Described:
 
 
 def wrappers(event: AnyEvent) -> Iterator[Unproven | Stated]:
-    """What nobody checked in an event, the outermost first."""
+    """Yield the unproven and the stated events inside an event, the outermost first."""
     if isinstance(event, Unproven | Stated):
         yield event
         yield from wrappers(event.event)

@@ -50,7 +50,7 @@ class Report(NamedTuple):
     def __str__(self) -> str:
         status = f" ({STATUS[self.status]})" if self.status else ""
         nothing = math.isinf(self.proven)
-        proven = "nothing" if nothing else f"eps {self.proven:.4g}"
+        proven = "none" if nothing else f"eps {self.proven:.4g}"
         how = "stated  " if self.status == "U" else "proven  "
         lines = [f"{how} {proven} at delta {self.delta:.3g}: {self.method}{status}"]
         if words := "" if nothing else protects(self.event):

@@ -18,8 +18,8 @@ from jaxfl.core.types import Array, GeneratedSamples, Model, Problem, ProblemFac
 
 __all__ = ["escapes", "example_of", "facts_of", "multiplications"]
 
-# calls of the host, and functions that say themselves what a batch of them is
-BEYOND = frozenset({"custom_vmap_call", "pure_callback", "io_callback"})
+# calls of other code, and functions that say themselves what a batch of them is
+BEYOND = frozenset({"custom_vmap_call", "pure_callback", "io_callback", "ffi_call"})
 SLOWER = 4.0  # times as long as one of a product takes a multiplication of a convolution on CPUs
 
 
@@ -72,36 +72,43 @@ def multiplications(model: Model, example: PyTree) -> float:
 
 @functools.lru_cache(maxsize=64)
 def _multiplications(model: Model, treedef: Any, leaves: tuple[Any, ...]) -> float:
-    example = jax.tree.unflatten(treedef, [jax.ShapeDtypeStruct(*leaf) for leaf in leaves])
-    x = jax.ShapeDtypeStruct((model.dim,), jnp.float32)
-    return max(float(model.dim), _counted(jax.make_jaxpr(model.loss)(x, example).jaxpr))
+    return max(float(model.dim), _counted(_traced(model.loss, model, treedef, leaves)))
 
 
 def escapes(model: Model, example: PyTree) -> str:
-    """What of a loss may see more than its example, whatever maps it; empty if nothing may."""
+    """What of a loss or its gradient may see other examples of a batch; empty if nothing may."""
     leaves, treedef = jax.tree.flatten(example)
     return _escapes(model, treedef, tuple((leaf.shape, leaf.dtype) for leaf in leaves))
 
 
 @functools.lru_cache(maxsize=64)
 def _escapes(model: Model, treedef: Any, leaves: tuple[Any, ...]) -> str:
-    example = jax.tree.unflatten(treedef, [jax.ShapeDtypeStruct(*leaf) for leaf in leaves])
-    x = jax.ShapeDtypeStruct((model.dim,), jnp.float32)
-    found = {step.primitive.name for step in _steps(jax.make_jaxpr(model.loss)(x, example).jaxpr)}
+    # custom derivatives are seen in the gradient alone
+    program = _traced(jax.value_and_grad(model.loss), model, treedef, leaves)
+    found = {step.primitive.name for step in _steps(program)}
     return ", ".join(sorted(found & BEYOND))
+
+
+def _traced(function: Any, model: Model, treedef: Any, leaves: tuple[Any, ...]) -> Any:
+    """The program of a function of the model's vector and one example."""
+    example = jax.tree.unflatten(treedef, [jax.ShapeDtypeStruct(*leaf) for leaf in leaves])
+    return jax.make_jaxpr(function)(jax.ShapeDtypeStruct((model.dim,), jnp.float32), example).jaxpr
 
 
 def _steps(program: Any) -> Iterator[Any]:
     """All steps of a traced program, those of inner programs among them."""
     for step in program.eqns:
         yield step
-        for inner in jax.tree.leaves(list(step.params.values()), is_leaf=_is_program):
-            if _is_program(inner):
-                yield from _steps(getattr(inner, "jaxpr", inner))
+        for inner in _within(step):
+            yield from _steps(inner)
 
 
-def _is_program(value: Any) -> bool:
-    return hasattr(value, "eqns") or hasattr(value, "jaxpr")
+def _within(step: Any) -> Iterator[Any]:
+    """The programs that one step of a program runs."""
+    for value in jax.tree.leaves(list(step.params.values()), is_leaf=lambda v: hasattr(v, "jaxpr")):
+        program = getattr(value, "jaxpr", value)
+        if hasattr(program, "eqns"):
+            yield program
 
 
 def _counted(program: Any) -> float:
@@ -116,10 +123,7 @@ def _counted(program: Any) -> float:
         elif name == "conv_general_dilated":
             kernel, out = step.invars[1].aval.shape, given["dimension_numbers"].rhs_spec[0]
             total += SLOWER * step.outvars[0].aval.size * math.prod(kernel) / kernel[out]
-        for inner in jax.tree.leaves(list(given.values()), is_leaf=lambda v: hasattr(v, "jaxpr")):
-            inner = getattr(inner, "jaxpr", inner)
-            if hasattr(inner, "eqns"):
-                total += given.get("length", 1) * _counted(inner)
+        total += given.get("length", 1) * sum(map(_counted, _within(step)))
     return total
 
 

@@ -34,6 +34,7 @@ __all__ = [
 ]
 
 OutputLoss = Callable[[Array, PyTree], Array]  # (output of one example, the example) -> scalar
+FLOOR = 1e-24  # far above what 32 bits lose of a square
 
 
 class DenseFactors(NamedTuple):
@@ -71,7 +72,7 @@ def linear_kernel(output_loss: OutputLoss) -> Kernel:
         return jnp.clip(e, -most, most)
 
     return provenance.kernel(
-        Kernel(factors, inner, jnp.multiply, combine, contract, 1, clip, output_loss, squares=True)
+        Kernel(factors, inner, rescaled, combine, contract, 1, clip, output_loss, squares=True)
     )
 
 
@@ -215,10 +216,17 @@ def generic_kernel(
 
 
 def square(batch: PyTree) -> Array:
-    """``|a_j|^2``, which :func:`jaxfl.data.samples.measured` puts beside (a_j, y_j)."""
-    if isinstance(batch, Measured):
-        return batch.square
-    return jnp.sum(batch[0] ** 2, axis=-1)
+    """``|a_j|^2``, which :func:`jaxfl.data.samples.measured` adds to (a_j, y_j), and no less than a floor.
+
+    Squares of small entries vanish in 32 bits: without the floor, a gradient with a large factor e_j
+    would pass clipping.
+    """
+    whole = batch.square if isinstance(batch, Measured) else jnp.sum(batch[0] ** 2, axis=-1)
+    return jnp.maximum(whole, FLOOR)
+
+
+def rescaled(c: Array, e: Array) -> Array:
+    return c * e
 
 
 def dot(a: Array, b: Array) -> Array:

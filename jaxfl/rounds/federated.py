@@ -68,8 +68,7 @@ class Federated(Body):
             memory = Memory(*self.local.init(problem, x))
         links, link = self.channel.init(problem.n, x, self.fused)
         links = packed(links, self.storage)
-        mine = Hyper(dict(hp.values), hp.capacity)  # what a user's server does to it stays there
-        none, server = jnp.int32(0), self.server.init(x, mine)
+        none, server = jnp.int32(0), self.server.init(x, hp.copy())
         state = State(none, server, link, links, memory.shared, memory.local)
         info = Info(none, none, memory.gradients.astype(jnp.int32))
         return self._with_base(state, memory.base), info
@@ -129,8 +128,9 @@ class Federated(Body):
             if self.noise == "fused":
                 total = total + messages.noise_of_mean(self.own, context, total)
             total = self.channel.before(state.link, total)
-        v, link = self.channel.receive(state.link, total, context.rate, hp, moved)
-        server = self.server.step(at(keys.server, t), state.server, v, problem.model.project, hp)
+        v, link = self.channel.receive(state.link, total, context.rate, hp.copy(), moved)
+        project, coin = problem.model.project, at(keys.server, t)
+        server = self.server.step(coin, state.server, v, project, hp.copy())
         local, links = (
             blocks.put(cohort, old, new)
             for old, new in ((state.local, local), (state.links, links))

@@ -60,7 +60,7 @@ def _nothing(x: Array) -> tuple[Array, ...]:
 class Rule(NamedTuple):
     """``step(x, g, W, send, hp, *kept)`` returns the points after a round, and the coordinates sent.
 
-    ``start(x)`` are the vectors that clients keep beside their points, each (n, d); ``step`` takes them
+    ``start(x)`` are the vectors that clients keep besides their points, each (n, d); ``step`` takes them
     after ``hp`` and returns them at the end.  A client sends ``uploads`` messages in a round.
     """
 

@@ -88,7 +88,7 @@ def send(
         )
         if channel.residual is None:
             message, sent = release(body.own, body.compressor, noise, mask, v, t, hp)
-            return Sent(g, message, sent, rest, channel.after(link, message, hp))
+            return Sent(g, message, sent, rest, channel.after(link, message, hp.copy()))
         # on all coordinates, since the channel keeps those that are not sent
         v = v + draw_noise(body.own, noise, t, v, hp)
         message, sent = release(noiseless(), body.compressor, noise, mask, v, t, hp)
@@ -175,7 +175,7 @@ def release(
         value = weight * (value + draw_noise(mechanism, noise, t, value, hp))
         index, sent = chosen.index, jnp.sum(chosen.weight != 0)
     if code is not None:
-        coded = code(encode, value, hp)
+        coded = code(encode, value, hp.copy())
         require(
             _like(coded, value.shape, value.dtype),
             lambda: (

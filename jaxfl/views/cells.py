@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import itertools
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -26,10 +27,7 @@ if TYPE_CHECKING:
     import pandas
     import xarray
 
-__all__ = [
-    "Array", "Grid", "as_sweep", "axes", "check_axis", "check_metric", "described", "final",
-    "is_sweep", "metrics", "over_seeds", "per_client", "relabelled", "restrict",
-]  # fmt: skip
+__all__ = ["Array", "Grid", "final", "is_sweep", "over_seeds", "relabelled", "restrict"]
 
 Array: TypeAlias = npt.NDArray[Any]
 
@@ -46,19 +44,13 @@ def is_sweep(ds: xarray.Dataset) -> bool:
     return results.config(ds).get("kind") == "sweep"
 
 
-def as_sweep(ds: xarray.Dataset, called: str = "") -> xarray.Dataset:
+def _as_sweep(ds: xarray.Dataset, called: str) -> xarray.Dataset:
     """A single run as a sweep with one cell, its algorithm or another name, and one seed."""
     about = results.config(ds)
-    if about.get("kind") == "sweep":
-        return ds
     called = called or about["settings"]["algorithm"]
     report = about["privacy"] or {"proven": "inf", "delta": "nan", "flag": False}
-    facts = {}
-    for name, value in about["values"].items():
-        with contextlib.suppress(TypeError, ValueError):  # a schedule is no number
-            facts[f"used_{name}"] = float(value)
     claimed = report.get("claimed")
-    facts |= {
+    facts = {
         "proven_eps": float(report["proven"]),
         "claimed_eps": math.nan if claimed is None else float(claimed),
         "delta": float(report["delta"]),
@@ -68,20 +60,19 @@ def as_sweep(ds: xarray.Dataset, called: str = "") -> xarray.Dataset:
         "n": np.int32(about["facts"]["n"]),
         "broken": math.nan,
     }
+    for name, value in about["values"].items():
+        with contextlib.suppress(TypeError, ValueError):  # a schedule is no number
+            facts[f"used_{name}"] = float(value)
     series = [name for name, v in ds.items() if v.dims in (("round",), ("round", "client"))]
     lost = ds["round"].where(~np.isfinite(ds["loss"])).min().item()  # NaN where it never is
     each = {"last_round": ds["round"].values[-1], "diverged_at": lost, "complete": np.int8(1)}
     out = ds[series].assign(each).expand_dims(algorithm=[called], seed=np.zeros(1, np.int32))
     kind, why = about["settings"].get("proof", ("proven", ""))
     about["proofs"] = [{"place": [0], "kind": kind, "why": why}] if why else []
-    about |= {"kind": "sweep", "paired": False}
     about["axes"] = {"algorithm": {"values": [called], "static": True}}
-    return described(out.assign({k: ("algorithm", [v]) for k, v in facts.items()}), about)
-
-
-def described(ds: xarray.Dataset, about: Mapping[str, Any]) -> xarray.Dataset:
-    """The same arrays with this account of them."""
-    return ds.assign_attrs(config=json.dumps(about, ensure_ascii=False))
+    about |= {"kind": "sweep", "paired": False}
+    out = out.assign({name: ("algorithm", [value]) for name, value in facts.items()})
+    return out.assign_attrs(config=json.dumps(about, ensure_ascii=False))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,23 +86,24 @@ class Grid:
 
     ds: xarray.Dataset
     about: dict[str, Any]
-    axes: tuple[str, ...]
+    axes: tuple[str, ...]  # all but seeds and rounds
     cells: pandas.DataFrame
 
     @staticmethod
-    def of(ds: xarray.Dataset) -> Grid:
-        """The grid of a sweep or of a run."""
-        ds = as_sweep(ds)
-        dims = axes(ds)
-        lost = ds["diverged_at"].notnull().sum("seed")
-        ran, last = (ds["complete"] > 0).sum("seed"), ds["last_round"].isel(seed=0, drop=True)
-        once = ds[[name for name, v in ds.items() if {*v.dims} <= {*dims}]]
-        once = once.assign(lost=lost, ran=ran, last_round=last)
-        cells = once.to_dataframe(dim_order=dims).reset_index()
-        for axis in dims:
+    def of(ds: xarray.Dataset, called: str = "") -> Grid:
+        """The grid of a sweep, or of a run, whose one cell has the name of its algorithm or this one."""
+        ds = ds if is_sweep(ds) else _as_sweep(ds, called)
+        axes = tuple(str(dim) for dim in ds["last_round"].dims if dim != "seed")
+        once = ds[[name for name, v in ds.items() if {*v.dims} <= {*axes}]].assign(
+            lost=ds["diverged_at"].notnull().sum("seed"),
+            ran=(ds["complete"] > 0).sum("seed"),
+            last_round=ds["last_round"].isel(seed=0, drop=True),
+        )
+        cells = once.to_dataframe(dim_order=axes).reset_index()
+        for axis in axes:
             applies = cells.get(f"applies_{axis}", 1) == np.ones(len(cells))
             cells[axis] = cells[axis].astype(object).where(applies, None)
-        cells = cells[~cells.duplicated([*dims])]
+        cells = cells[~cells.duplicated([*axes])]
         delta = cells.get("delta_of_eps", cells.get("delta", math.nan))  # delta may be an axis
         noisy = cells["noisy"] > 0
         cells = cells.assign(
@@ -121,7 +113,11 @@ class Grid:
             stated=cells.get("stated", 0) > np.zeros(len(cells)),  # older files do not say so
             delta_of_eps=(delta * noisy.where(noisy)).astype(float),
         )
-        return Grid(ds, results.config(ds), dims, cells)
+        return Grid(ds, results.config(ds), axes, cells)
+
+    def described(self, ds: xarray.Dataset, **more: Any) -> xarray.Dataset:
+        """Other arrays with this grid's account of them, and more."""
+        return ds.assign_attrs(config=json.dumps({**self.about, **more}, ensure_ascii=False))
 
     def flat(self, data: xarray.Dataset) -> xarray.Dataset:
         """``data`` along one dimension ``cell``, as the rows of ``cells``."""
@@ -129,9 +125,38 @@ class Grid:
         out = stacked.isel(cell=self.cells.index.to_numpy())
         return out.transpose("cell", "seed", "round", ..., missing_dims="ignore")
 
+    def final(self, name: str) -> xarray.DataArray:
+        """The value of each cell and seed at its last round; NaN where it diverged or has not run."""
+        if name not in self.ds or name not in TOTALS:
+            self.check(name)
+        last = (self.ds["round"] == self.ds["last_round"]) & self.ds["diverged_at"].isnull()
+        values = self.ds[name].astype(np.float64).where(last).max("round", keep_attrs=True)
+        return values.where(np.isfinite(values)).transpose(*self.axes, "seed")
+
     def ends(self, name: str) -> xarray.DataArray:
-        """The values of :func:`final` for each cell and seed."""
-        return self.flat(final(self.ds, name).to_dataset(name=name))[name]
+        """The values of :meth:`final`, as the rows of ``cells``."""
+        return self.flat(self.final(name).to_dataset(name=name))[name]
+
+    def metrics(self) -> list[str]:
+        """The measured metrics of all clients together, without totals of messages and bits."""
+        series = [str(name) for name, v in self.ds.items() if "round" in v.dims]
+        return [name for name in series if name not in TOTALS and not self.per_client(name)]
+
+    def per_client(self, name: str) -> bool:
+        """Whether the metric has a value for each client."""
+        return name in self.ds and not {*PER_CLIENT}.isdisjoint(self.ds[name].dims)
+
+    def check(self, *names: str, clients: bool = False) -> None:
+        """Raise unless each is a metric of all clients together, or also of each of the ``clients``."""
+        known = self.metrics()
+        for name in names:
+            fine = name in known or (clients and self.per_client(name))
+            require(fine, lambda: closest("metric in this result named", name, known))
+
+    def check_axis(self, name: str, *more: str) -> None:
+        """Raise unless it is an axis, or one of more names."""
+        known = (*self.axes, *more)
+        require(name in known, lambda: closest("axis in this sweep named", name, known))
 
     def several(self) -> list[str]:
         """The axes with more than one value that some algorithm has."""
@@ -192,57 +217,30 @@ class Grid:
         return f"{self.name(axis)} = {number(value)}"
 
 
-# --- axes and metrics ----------------------------------------------------------------------------
-
-
-def axes(ds: xarray.Dataset) -> tuple[str, ...]:
-    """The axes of the cells, in order: all but seeds and rounds."""
-    return tuple(str(dim) for dim in as_sweep(ds)["last_round"].dims if dim != "seed")
-
-
-def metrics(ds: xarray.Dataset) -> list[str]:
-    """The measured metrics of all clients together, without totals of messages and bits."""
-    series = [str(name) for name, v in ds.data_vars.items() if "round" in v.dims]
-    return [name for name in series if name not in TOTALS and not per_client(ds, name)]
-
-
-def per_client(ds: xarray.Dataset, name: str) -> bool:
-    """Whether the metric has a value for each client."""
-    return name in ds and not {*PER_CLIENT}.isdisjoint(ds[name].dims)
-
-
-def check_metric(ds: xarray.Dataset, name: str) -> None:
-    """Raise unless the result has it, a value for all clients together."""
-    known = metrics(ds)
-    require(name in known, lambda: closest("metric in this result named", name, known))
-
-
-def check_axis(ds: xarray.Dataset, name: str, *more: str) -> None:
-    """Raise unless the sweep has this axis."""
-    known = (*axes(ds), *more)
-    require(name in known, lambda: closest("axis in this sweep named", name, known))
+# --- parts and values ----------------------------------------------------------------------------
 
 
 def relabelled(ds: xarray.Dataset, labels: Mapping[str, str]) -> xarray.Dataset:
     """The result with other names of algorithms, axes and metrics, and other texts on axes."""
-    ds = as_sweep(ds)
-    texts = [name for name in axes(ds) if ds[name].dtype.kind not in "iuf"]
-    values = [str(value) for name in texts for value in ds[name].values.tolist()]
-    known = [*values, *axes(ds), *metrics(ds)]
+    grid = Grid.of(ds)
+    texts = [name for name in grid.axes if grid.ds[name].dtype.kind not in "iuf"]
+    new = {name: [str(value) for value in grid.ds[name].values] for name in texts}
+    known = [*itertools.chain(*new.values()), *grid.axes, *grid.metrics()]
     for old in labels:
         require(old in known, closest("algorithm, axis or metric in this sweep named", old, known))
-    new = {name: [labels.get(v, v) for v in ds[name].values.tolist()] for name in texts}
-    for name, called in new.items():
+    for name, values in new.items():
+        new[name] = [labels.get(value, value) for value in values]
         alike = f"Two values of {name} cannot have one label"
-        require(len({*called}) == len(called), alike, "give each one of its own")
-    return described(ds.assign_coords(new), {**results.config(ds), "labels": dict(labels)})
+        require(len({*new[name]}) == len(values), alike, "give each one of its own")
+    return grid.described(grid.ds.assign_coords(new), labels=dict(labels))
 
 
 def restrict(ds: xarray.Dataset, where: Mapping[str, Sequence[Any] | Any]) -> xarray.Dataset:
     """The part of a sweep with these values on these axes, in the sweep's order."""
-    ds = as_sweep(ds)
+    grid = Grid.of(ds)
+    ds = grid.ds
     for name, wanted in where.items():
-        check_axis(ds, name, "seed")
+        grid.check_axis(name, "seed")
         known = ds[name].values.tolist()
         listed = isinstance(wanted, Iterable) and not isinstance(wanted, str)
         places = sorted({_place(name, known, value) for value in (wanted if listed else [wanted])})
@@ -262,17 +260,9 @@ def _place(name: str, known: Sequence[Any], value: Any) -> int:
     raise InputError(f"{name} = {value} is not in this sweep, where {name} is one of {listed}")
 
 
-# --- values --------------------------------------------------------------------------------------
-
-
 def final(ds: xarray.Dataset, name: str) -> xarray.DataArray:
     """The value of each cell and seed at its last round; NaN where it diverged or has not run."""
-    ds = as_sweep(ds)
-    if name not in ds or name not in TOTALS:
-        check_metric(ds, name)
-    last = (ds["round"] == ds["last_round"]) & ds["diverged_at"].isnull()
-    values = ds[name].astype(np.float64).where(last).max("round", keep_attrs=True)
-    return values.where(np.isfinite(values)).transpose(*axes(ds), "seed")
+    return Grid.of(ds).final(name)
 
 
 def over_seeds(values: xarray.DataArray) -> tuple[xarray.DataArray, xarray.DataArray]:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from jaxfl.core.errors import InputError, require
+from jaxfl.core.errors import require
 from jaxfl.core.progress import plural
-from jaxfl.views.cells import Grid, as_sweep, is_sweep
+from jaxfl.views.cells import Grid, is_sweep
 from jaxfl.views.rows import shown_metrics
 from jaxfl.views.tables import Estimate, Table, Value, by_rows, eps_words, estimates
 from jaxfl.views.words import number, prefix, span
@@ -48,7 +48,7 @@ def compare(
     one side alone, and what else differs.
     """
     alone = not (is_sweep(a) or is_sweep(b))
-    both = [Grid.of(as_sweep(ds, "run" * alone)) for ds in (a, b)]
+    both = [Grid.of(ds, "run" * alone) for ds in (a, b)]
     sides = list(zip(both, names, strict=True))
     common = [axis for axis in both[0].axes if axis in both[1].axes]
     notes = [note for grid, name in sides for note in _alone(grid, common, name)]
@@ -77,9 +77,9 @@ def compare(
         if line
     ]
     notes += _lost(one, names[0]) + _lost(two, names[1])
-    for what, differ in {**_settings(*both), **_values(one.cells, two.cells, common)}.items():
-        said = f": {differ[0]} in {names[0]}, {differ[1]} in {names[1]}" if differ else ""
-        notes.append(f"Different {what}{said}.")
+    for what, *values in (*_settings(*both), *_values(one.cells, two.cells, common)):
+        said = [f"{value} in {name}" for value, name in zip(values, names, strict=False)]
+        notes.append(f"Different {': '.join(filter(None, [what, ', '.join(said)]))}.")
     if max(grid.ds.sizes["seed"] for grid in both) > 1:
         how = "paired by seed" if paired else "of unpaired seeds"
         notes.append(f"± standard error over seeds; differences are {how}.")
@@ -92,20 +92,16 @@ def compare(
 # --- settings ------------------------------------------------------------------------------------
 
 
-def _alone(grid: Grid, common: list[str], name: str) -> list[str]:
+def _alone(grid: Grid, common: list[str], name: str) -> Iterator[str]:
     """Notes on axes of one side alone; raises if one varies."""
-    notes = []
-    for axis in grid.axes:
+    for axis in (axis for axis in grid.axes if axis not in common):
         values = grid.ds[axis].values.tolist()
-        if axis in common:
-            continue
-        if len(values) > 1:
-            raise InputError(
-                f"Only {name} has the axis {axis}, with {len(values)} values",
-                f"keep one of them, as with --where {axis}={values[0]}, or choose over it",
-            )
-        notes.append(f"{grid.label(axis, values[0])} in {name}.")
-    return notes
+        require(
+            len(values) == 1,
+            f"Only {name} has the axis {axis}, with {len(values)} values",
+            f"keep one of them, as with --where {axis}={values[0]}, or choose over it",
+        )
+        yield f"{grid.label(axis, values[0])} in {name}."
 
 
 def _keys(grid: Grid, common: list[str]) -> pandas.Series:
@@ -168,21 +164,19 @@ def _paired(a: Grid, b: Grid) -> bool:
 # --- what else differs ---------------------------------------------------------------------------
 
 
-def _settings(a: Grid, b: Grid) -> dict[str, tuple[str, ...]]:
-    """The settings that differ, with the words for both sides."""
-    one, two = ({**g.about["settings"], "noise": g.about.get("noise")} for g in (a, b))
-    differ = {n for n in one if one[n] and two.get(n) and one[n] != two[n]}
-    out = {name: (one[name], two[name]) for name in SETTINGS if name in differ}
+def _settings(a: Grid, b: Grid) -> Iterator[tuple[str, ...]]:
+    """The settings that differ, with their values or words for both."""
+    one, two = ({**grid.about["settings"], "noise": grid.about.get("noise")} for grid in (a, b))
+    differ = {name for name in one if one[name] and two.get(name) and one[name] != two[name]}
+    yield from ((name, one[name], two[name]) for name in SETTINGS if name in differ)
     if "data" in differ:
         words = [_data(grid) for grid in (a, b)]
         if words[0] == words[1]:  # as of another seed of the split
             words = [f"{words[0]} of checksum {side['data']}" for side in (one, two)]
-        out["data"] = (words[0], words[1])
+        yield "data", *words
     elif "objective" in differ:
         parts = zip(OBJECTIVE, one["objective"].split(), two["objective"].split(), strict=True)
-        what = [part for part, x, y in parts if x != y]
-        out[f"objective, in {' and '.join(what)}"] = ()
-    return out
+        yield (f"objective, in {' and '.join(part for part, x, y in parts if x != y)}",)
 
 
 def _data(grid: Grid) -> str:
@@ -195,30 +189,26 @@ def _data(grid: Grid) -> str:
 
 def _values(
     a: pandas.DataFrame, b: pandas.DataFrame, common: list[str]
-) -> dict[str, tuple[str, ...]]:
-    """The hyper-parameters of the common cells that differ, on both sides where all differ alike."""
-    out = {}
+) -> Iterator[tuple[str, ...]]:
+    """The hyper-parameters of the common cells that differ, with both values where all differ alike."""
     skip = {f"used_{name}" for name in common} | LEFT_OUT
     used = [name for name in a if name.startswith("used_") and name in b and name not in skip]
     for name in ["last_round", *used]:
-        x, y = (np.asarray(cells[name], np.float64) for cells in (a, b))
+        x, y = (cells[name].to_numpy(np.float64) for cells in (a, b))
         unlike = ~np.isclose(x, y, 1e-6, 0, equal_nan=True)
-        pairs = {*zip(x[unlike].tolist(), y[unlike].tolist(), strict=True)}
         what = "rounds" if name == "last_round" else name.removeprefix("used_")
+        pairs = {*zip(x[unlike].tolist(), y[unlike].tolist(), strict=True)}
         if pairs:
-            differ = tuple(map(number, pairs.pop())) if len(pairs) == 1 else ()
-            out[f"{what} in {unlike.sum()} of {unlike.size} settings"] = differ
-    return out
+            values = map(number, pairs.pop()) if len(pairs) == 1 else ()
+            yield f"{what} in {unlike.sum()} of {unlike.size} settings", *values
 
 
 def _lost(grid: Grid, name: str) -> list[str]:
     """The reasons why compared values are missing."""
-    first = grid.flat(grid.ds[["diverged_at"]])["diverged_at"].min("seed").dropna("cell").values
+    lost = grid.flat(grid.ds[["diverged_at"]])["diverged_at"].min("seed").dropna("cell").values
     missing = (grid.cells["ran"] < grid.ds.sizes["seed"]).sum()
     of = f"of {plural(len(grid.cells), 'compared setting')}"
-    out = []
-    if len(first):
-        out += [f"In {name} {len(first)} {of} diverged, the first by round {min(first):.0f}."]
-    if missing:
-        out += [f"In {name} {missing} {of} did not run."]
+    out = [f"In {name} {missing} {of} did not run."] * bool(missing)
+    if lost.size:
+        out += [f"In {name} {lost.size} {of} diverged, the first by round {lost.min():.0f}."]
     return out

@@ -19,6 +19,7 @@ import numpy as np
 from jaxfl.core.errors import printable, require
 from jaxfl.core.files import replace
 from jaxfl.views.cells import Array
+from jaxfl.views.words import number
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -42,24 +43,20 @@ LEGEND: dict[str, Any] = {
 }  # fmt: skip
 
 # Okabe and Ito: distinct for every colour vision; yellow is too light for lines. Then darker ones.
-PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-PALETTE = (*PALETTE, "#00446B", "#803800", "#005F45", "#7A4964", "#8A5F00", "#346C8C", "#777777")
+OKABE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+PALETTE = (*OKABE, "#00446B", "#803800", "#005F45", "#7A4964", "#8A5F00", "#346C8C", "#777777")
 STYLES: tuple[Any, ...] = ("solid", (0, (5, 1.5)), (0, (1.5, 1.2)), (0, (5, 1.2, 1.5, 1.2)))
 OTHER: Any = (0, (3, 1, 1, 1, 1, 1))  # of algorithms without the axis that the styles stand for
 MARKERS = ("o", "s", "^", "D", "v", "p", "<", ">", "P", "X", "h", "d")
 GREY = "#555555"
 SUFFIXES = {".png": {}, ".pdf": {"CreationDate": None}, ".svg": {"Date": None}}
 FORMATS = tuple(suffix[1:] for suffix in SUFFIXES)
-RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 MARGIN = 0.06  # of a vertical axis, beyond its values
 DECADE = 10.0 * (1 + 1e-9)  # an axis whose values span more is logarithmic
 CAP = 1e3  # times its first value: where a diverging line ends
 FLAT = 1e-5  # relative spread that is taken for rounding
-LARGE = 1e5  # numbers from here on are powers of ten
 SPARSE = 15  # points of a line up to which each is marked
-FEW = 8  # values on a logarithmic axis up to which each has a label
-BETWEEN = 1.2  # how many times the one before a value is, where each has a label
 ALIKE = 0.01  # of an axis: lines that lie closer than this cover each other
 WIDER = 2.0  # points, of a line for each other that covers it
 PALE = 0.5
@@ -222,7 +219,7 @@ def _uprights(panels: dict[tuple[int, int], Panel]) -> dict[tuple[int, int], Upr
 
     def upright(up: str, title: str = "") -> Upright:
         group = [p for p in panels.values() if p.up == up and title in (p.title, "")]
-        values = np.concatenate([line.shown() for panel in group for line in panel.lines] or [[]])
+        values = np.concatenate([np.zeros(0), *(line.shown() for p in group for line in p.lines)])
         ends = (float(values.min()), float(values.max())) if values.size else (math.nan, math.nan)
         log = group[0].powers
         return Upright(up, title, *ends, logarithmic(values) if log is None else log)
@@ -273,9 +270,9 @@ def _draw(ax: Axes, lines: Sequence[Line], covered: Sequence[int]) -> None:
     from matplotlib.collections import LineCollection, PolyCollection
     from matplotlib.lines import Line2D
 
-    bands, bars, colors = [], [], []
+    shapes: dict[Any, list[Any]] = {PolyCollection: [], LineCollection: []}
     for line, under in zip(lines, covered, strict=True):
-        x, y, look = line.x, line.y, line.look() | {"drawstyle": line.steps}
+        x, y, look = np.asarray(line.x), np.asarray(line.y), line.look() | {"drawstyle": line.steps}
         if under:
             look |= {"linewidth": line.width + WIDER * min(under, 2), "alpha": PALE}
         if not len(y):
@@ -284,30 +281,28 @@ def _draw(ax: Axes, lines: Sequence[Line], covered: Sequence[int]) -> None:
             look["marker"] = "o" if len(y) == 1 else "."
         ax.add_line(Line2D(x, y, label=line.label, **look))
         if line.error is not None and np.isfinite(line.error[1]).any():
-            low, high = y - line.error[0], y + line.error[1]
-            colors.append(look["color"])
-            if len(y) == 1:
-                bars.append([(x[0], low[0]), (x[0], high[0])])
-            else:
-                around = np.append(x, x[::-1]), np.append(low, high[::-1])
-                bands.append(np.column_stack(around))
-            if line.spread is not None:
-                bars.append([(x[0] - line.spread, y[0]), (x[0] + line.spread, y[0])])
-                colors.append(look["color"])
+            low, high, color = y - line.error[0], y + line.error[1], look["color"]
+            around = np.column_stack([np.append(x, x[::-1]), np.append(low, high[::-1])])
+            shapes[PolyCollection if len(y) > 1 else LineCollection].append((around, color))
+        if line.spread is not None:
+            across = [(x[0] - line.spread, y[0]), (x[0] + line.spread, y[0])]
+            shapes[LineCollection].append((across, look["color"]))
         if line.ends:
-            cross = {"marker": "X", "markersize": 6, "clip_on": False, "zorder": 4}
+            cross: Any = {"marker": "X", "markersize": 6, "clip_on": False, "zorder": 4}
             ax.add_line(Line2D(x[-1:], y[-1:], color=look["color"], **cross))
-    if bands:
-        ax.add_collection(PolyCollection(bands, facecolors=colors, alpha=0.18, linewidth=0))
-    if bars:
-        ax.add_collection(LineCollection(bars, colors=colors, linewidths=0.9))
+    for kind, found in shapes.items():
+        if found:
+            paths, colors = zip(*found, strict=True)
+            look = {"linewidth": 0.9} if kind is LineCollection else {"linewidth": 0, "alpha": 0.18}
+            ax.add_collection(kind(paths, color=colors, **look))
     ax.autoscale_view()
 
 
 def _up(ax: Axes, upright: Upright) -> None:
     """The vertical axis."""
     low, high = upright.low, upright.high
-    ax.yaxis.get_major_formatter().set_useOffset(False)  # it would be written over words
+    formatter: Any = ax.yaxis.get_major_formatter()
+    formatter.set_useOffset(False)  # it would be written over words
     if math.isnan(low):
         ax.set_yticks([])
     elif upright.log:
@@ -324,19 +319,14 @@ def _up(ax: Axes, upright: Upright) -> None:
 
 def _across(ax: Axes, panels: Sequence[Panel]) -> None:
     """The horizontal axis of these panels."""
-    from matplotlib.ticker import MaxNLocator, NullFormatter
+    from matplotlib.ticker import MaxNLocator
 
-    every = [line.x for panel in panels for line in panel.lines if len(line.x)]
-    values = np.unique(np.concatenate(every)) if every else np.zeros(1)
-    last = [x[-1] for x in every]
-    how, until = panels[0].logarithmic, panels[0].until
-    if how and every:
-        ax.set_xscale("log")
-        if len(values) <= FEW and (values[1:] > BETWEEN * values[:-1]).all():
-            ax.set_xticks(values)  # named are the values themselves
-        ax.xaxis.set_major_formatter("{x:g}" if values[-1] < LARGE else _power)
-        ax.xaxis.set_minor_formatter(NullFormatter())
-    elif how is None and last and max(last) > DECADE * min(last) > 0:
+    every = [np.asarray(line.x) for p in panels for line in p.lines if len(line.x)] or [np.zeros(1)]
+    values, last = np.unique(np.concatenate(every)), [x[-1] for x in every]
+    log, until = panels[0].logarithmic, panels[0].until
+    if log is None:
+        log = max(last) > DECADE * min(last) > 0
+    if log and values[-1] > 0:
         ax.set_xscale("log", nonpositive="mask")
         ax.autoscale(axis="x")
         powers(ax.xaxis, values[values > 0][0], max(last))
@@ -397,19 +387,16 @@ def logarithmic(values: Array) -> bool:
 
 def powers(axis: Axis, low: float, high: float) -> None:
     """Label a logarithmic axis at powers of ten, or at 1, 2 and 5 times them, without overlap."""
-    from matplotlib.ticker import LogLocator, NullFormatter
+    from matplotlib.ticker import LogLocator, NullLocator
 
     span = math.log10(high / low)
     axis.set_major_locator(LogLocator(subs=(1, 2, 5) if span < 2.1 else (1,)))
-    axis.set_major_formatter("{x:g}" if span < 4 else _power)
-    axis.set_minor_formatter(NullFormatter())
+    axis.set_major_formatter(_number)
+    axis.set_minor_locator(NullLocator())
 
 
-def _power(value: float, place: int | None = None) -> str:
-    """A label such as 10⁵, or 2×10⁵."""
-    mantissa, _, power = f"{value:.0e}".partition("e")
-    times = "" if mantissa == "1" else f"{mantissa}×"
-    return f"{times}10{str(int(power)).translate(RAISED)}"
+def _number(value: float, place: float) -> str:
+    return number(value)
 
 
 # --- files ---------------------------------------------------------------------------------------
@@ -428,20 +415,23 @@ def write(figure: Figure, path: Path) -> None:
     """Write a figure reproducibly: without a date, without random names, with names as they are."""
     import matplotlib
     from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.text import Text
 
     kind, dpi = path.suffix.lower(), figure.dpi
     wrong = f"The name of the picture {str(path)!r} must end in .png, .pdf or .svg"
     require(kind in SUFFIXES, wrong)
     path.parent.mkdir(parents=True, exist_ok=True)
-    for text in figure.findobj(Text):  # it may hold a user's names, and these dollars
+    texts = [*figure.texts, *(text for key in figure.legends for text in key.get_texts())]
+    for ax in figure.axes:
+        texts += [ax.title, ax.xaxis.label, ax.yaxis.label, *ax.texts]
+    for text in texts:  # they may hold a user's names, and these dollars
         text.set_parse_math(False)
         text.set_text("\n".join(map(printable, text.get_text().split("\n"))))
-    options: dict[str, Any] = {"format": kind[1:], "metadata": SUFFIXES[kind]}
-    draw = functools.partial(figure.savefig, dpi=DPI, **options)
-    if kind == ".png":  # savefig would lay all texts out twice
+    options: dict[str, Any] = {"metadata": SUFFIXES[kind]}
+    draw: Any = functools.partial(figure.savefig, format=kind[1:], dpi=DPI, **options)
+    if kind == ".png":  # savefig would lay all texts out twice, and compress for long
         figure.set_dpi(DPI)
-        draw = functools.partial(FigureCanvasAgg(figure).print_png, metadata=SUFFIXES[kind])
+        options["pil_kwargs"] = {"compress_level": 1}
+        draw = functools.partial(FigureCanvasAgg(figure).print_png, **options)
     with matplotlib.rc_context({"svg.hashsalt": "jaxfl", "pdf.fonttype": 42}):
         replace(path, draw)
     figure.set_dpi(dpi)

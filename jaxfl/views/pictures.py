@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 import textwrap
@@ -12,21 +13,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from jaxfl.core.errors import require
+from jaxfl.core.errors import printable, require
 from jaxfl.core.files import replace
 from jaxfl.core.params import choice
 from jaxfl.core.progress import plural
 from jaxfl.engine.grid import TUNED
 from jaxfl.views import ink
-from jaxfl.views.cells import (
-    Grid,
-    axes,
-    check_metric,
-    is_sweep,
-    over_seeds,
-    per_client,
-    relabelled,
-)
+from jaxfl.views.cells import Grid, is_sweep, over_seeds, relabelled
 from jaxfl.views.ink import Line, Panel
 from jaxfl.views.plots import ALONG, OF_CLIENTS, across, curves, lines, scaled
 from jaxfl.views.rows import criterion_used
@@ -50,6 +43,7 @@ SAME = 0.02  # relative difference up to which settings have the same gradients 
 CROSS = "A cross: the first of the seeds diverged."
 FEWER = "Points: evaluated rounds, of which a smaller --eval-every makes more."
 NOTES = "notes.txt"
+INDENT: dict[str, Any] = {"initial_indent": "  ", "subsequent_indent": "  "}
 NOISE = ("eps", "delta", "sigma", "noise_constant")  # of which other notes tell
 OWN = re.compile(r"\d+-(front|map|curves)-.*")  # the names of pictures, in their folder
 CELL = (0.36, 0.24)  # inches of a square of a map
@@ -69,9 +63,7 @@ def draw(
     The names begin with numbers, the headline's with 1; ``notes.txt`` has the notes in full.
     Pictures of these formats that an earlier call left in the folder are replaced.
     """
-    require(
-        formats, "No formats are given", lambda: f"name at least one of {', '.join(ink.FORMATS)}"
-    )
+    require(formats, "No formats are given", f"name at least one of {', '.join(ink.FORMATS)}")
     for name in formats:
         choice("format", name, ink.FORMATS)
     drawn, place, files = figures(ds, **options), Path(folder), list[Path]()
@@ -83,24 +75,21 @@ def draw(
         if OWN.fullmatch(path.name) and path.suffix[1:] in formats and path not in files:
             path.unlink()
     if is_sweep(ds):
-        text = _written({name: str(figure.get_label()) for name, figure in drawn.items()})
         files.append(place / NOTES)
-        replace(place / NOTES, lambda file: file.write(text.encode()))
+        replace(place / NOTES, lambda file: file.write(_written(drawn).encode()))
     return files
 
 
-def _written(notes: Mapping[str, str]) -> str:
+def _written(drawn: dict[str, Figure]) -> str:
     """The notes of all pictures in full: each picture's own, then once those that all share."""
-    each = {name: text.splitlines() for name, text in notes.items()}
-    shared = [line for line in min(each.values()) if all(line in own for own in each.values())]
-    if len(each) > 1:
-        each = {name: [line for line in own if line not in shared] for name, own in each.items()}
+    notes = {name: str(figure.get_label()).splitlines() for name, figure in drawn.items()}
+    first, *others = notes.values()
+    shared = [line for line in first if others and all(line in lines for lines in others)]
+    each = {name: [n for n in lines if n not in shared] for name, lines in notes.items()}
+    if others:
         each["all pictures"] = shared
-    parts = (
-        "\n".join([name, *(textwrap.indent(textwrap.fill(line, 98), "  ") for line in lines)])
-        for name, lines in each.items()
-    )
-    return "\n\n".join(parts) + "\n"
+    parts = [[name, *(textwrap.fill(n, 98, **INDENT) for n in own)] for name, own in each.items()]
+    return "\n\n".join(map("\n".join, parts)) + "\n"
 
 
 def figures(
@@ -131,39 +120,36 @@ def figures(
     >>> list(figures(ds, choose_by="loss", metrics=["test_accuracy"]))
     ['front-test_accuracy', 'map-test_accuracy', 'curves-test_accuracy']
     """
-    if not is_sweep(ds):
-        return {"curves": curves(relabelled(ds, labels or {}), title=title, metrics=metrics)}
-    ds = relabelled(ds, labels or {})
-    rule = criterion_used(Grid.of(ds))
-    if choose_by != "none" and (over is not None or {*TUNED} & {*axes(ds)}):
-        ds, rule, *_ = select(ds, choose_by, over=over, allow_test=allow_test)
-    elif choose_by not in (AUTO, "none"):
-        rule = criterion_of(ds, choose_by)
+    ds, alone = relabelled(ds, labels or {}), not is_sweep(ds)
+    if alone:
+        return {"curves": curves(ds, title=title, metrics=metrics)}
     grid = Grid.of(ds)
-    head = grid.heading() if title is None else title
-    drawn = {}
-    for shown in _rules(ds, rule, metrics):
-        if not per_client(ds, shown.metric):
-            drawn[f"front-{shown.metric}"] = _front(grid, shown, head)
-            drawn[f"map-{shown.metric}"] = _map(grid, shown, head)
-        drawn[f"curves-{shown.metric}"] = _curves(grid, shown, head)
+    if choose_by != "none" and (over is not None or {*TUNED} & {*grid.axes}):
+        grid = Grid.of(select(ds, choose_by, over=over, allow_test=allow_test).ds)
+        choose_by = AUTO
+    chosen = criterion_used(grid) if choose_by in (AUTO, "none") else criterion_of(grid, choose_by)
+    drawn, head = {}, grid.heading() if title is None else title
+    for rule in _rules(grid, chosen, metrics):
+        if not grid.per_client(rule.metric):
+            drawn[f"front-{rule.metric}"] = _front(grid, rule, head)
+            drawn[f"map-{rule.metric}"] = _map(grid, rule, head)
+        drawn[f"curves-{rule.metric}"] = _curves(grid, rule, head)
     return {name: figure for name, figure in drawn.items() if figure is not None}
 
 
-def _rules(ds: xarray.Dataset, chosen: Criterion, names: Sequence[str] | None) -> list[Criterion]:
+def _rules(grid: Grid, chosen: Criterion, names: Sequence[str] | None) -> list[Criterion]:
     """The metrics to draw, with the sign of what is good, 0 where nothing says it."""
     if names is None:
-        first = chosen.drawn(ds)
-        accuracy = next((n for n in ("test_accuracy", "accuracy") if n in ds), "loss")
+        first = chosen.drawn(grid.ds)
+        accuracy = next((n for n in ("test_accuracy", "accuracy") if n in grid.ds), "loss")
         names = [first, "loss" if first.endswith("accuracy") else accuracy]
 
     def rule(name: str) -> Criterion:
         if name == chosen.metric:
             return chosen
         if ":" in name or name in CRITERIA:
-            return criterion_of(ds, name)
-        if not per_client(ds, name):
-            check_metric(ds, name)
+            return criterion_of(grid, name)
+        grid.check(name, clients=True)
         return Criterion(name, 0)
 
     return list(dict.fromkeys(map(rule, names)))
@@ -224,28 +210,21 @@ class Scene(NamedTuple):
         """
         from matplotlib import colormaps
 
-        every, line, known = (
-            self.grid.ds["algorithm"].values.tolist(),
-            self.line,
-            self.values(self.line),
-        )
-        alone = len(every) == 1 or self.row == "algorithm"
+        every, known = self.grid.ds["algorithm"].values.tolist(), self.values(self.line)
+        alone, line = _alone(self.grid, self.row, self.panel), str(self.line)
         shades = colormaps["viridis"](np.linspace(0.0, 0.85, len(known)))  # from dark to light
         noisy = self.cells.groupby("algorithm")["noisy"].any()
         out = []
-        for name, value in zip(cells["algorithm"], cells[line or "algorithm"], strict=True):
+        for name, value in zip(cells["algorithm"], cells[self.line or "algorithm"], strict=True):
             look = {"label": name + " (no noise)" * (not noisy[name]), "color": every.index(name)}
-            place = known.index(value) if value in known else -1
-            kind = (
-                self.grid.label(str(line), value)
-                if place >= 0
-                else f"no {self.grid.name(str(line))}"
-            )
-            if points and known and place < 0:  # the legend has the star with the algorithm
-                look |= {"marker": "*", "size": 8.0}
-            elif points:
+            place, kind = -1, f"no {self.grid.name(line)}"
+            if value in known:
+                place, kind = known.index(value), self.grid.label(line, value)
+            if points:
                 look |= {"marker": "o", "size": 5.0}
-                if 0 < len(known) <= len(ink.MARKERS):
+                if known and place < 0:  # the legend has the star with the algorithm
+                    look |= {"marker": "*", "size": 8.0}
+                elif 0 < len(known) <= len(ink.MARKERS):
                     look |= {"marker": ink.MARKERS[place], "kind": kind}
             elif known and alone:
                 look = {"label": kind, "color": shades[place] if place >= 0 else "black"}
@@ -277,8 +256,14 @@ def scene(grid: Grid, *, shaded: bool = True) -> Scene:
     columns = sizes[panel] or 1
     room = PANELS // columns if 1 < columns <= COLUMNS else 0
     row = next((name for name in others if sizes[name] <= room), None)
-    most = {panel: PANELS, row: PANELS, line: SHADED if shaded else values}
+    told = SHADED if _alone(grid, row, panel) else STYLED
+    most = {panel: PANELS, row: PANELS, line: told if shaded else values}
     return Scene(panel, line, row, grid, _thinned(grid, {name: most.get(name, 1) for name in free}))
+
+
+def _alone(grid: Grid, *roles: str | None) -> bool:
+    """Whether the lines of a panel are of one algorithm, which colours tell apart."""
+    return grid.ds.sizes["algorithm"] == 1 or "algorithm" in roles
 
 
 def _free(grid: Grid) -> list[str]:
@@ -323,41 +308,45 @@ def _held(grid: Grid, cells: pandas.DataFrame) -> list[str]:
 
 def _notes(grid: Grid, cells: pandas.DataFrame, spread: str, *more: str) -> list[str]:
     """What has to stand under a picture: its privacy, what it says of seeds, and what was chosen."""
-    by_user = cells["noisy"] & cells["stated"]
-    proven = cells["proven_eps"].where(cells["noisy"] & ~by_user)
-    user, unproven = (cells["algorithm"][rows].unique() for rows in (by_user, np.isinf(proven)))
-    known, delta = proven[np.isfinite(proven)], grid.delta()
-    alone = f" {publishing(grid)[0]}".rstrip()
-    sure = not (len(unproven) or len(user)) and "eps" in grid.axes and _meets(cells)
-    stated = f"Each ε is proven{alone}, at " * sure
-    if len(known) and "eps" not in grid.axes:
-        stated = f"ε = {span(known)} is proven{alone}, at "
-    seeds = grid.ds.sizes["seed"]
-    out = [
-        f"No ε is proven of {', '.join(unproven)}." * (len(unproven) > 0),
-        f"The ε of {', '.join(user)} is stated by the user, not checked." * (len(user) > 0),
-        f"{stated}δ = {delta}." * bool(delta),
-        f"{spread} over {seeds} seeds." * (bool(spread) and seeds > 1),
-        *more,
-        _chosen(grid, "note").partition(". ")[0].removesuffix(".") + ".",
-    ]
-    return [note for note in out if note.strip(".")]
+    worth: dict[str, list[str]] = {}
+    for name, own in cells.groupby("algorithm", sort=False):
+        by_eps = "eps" in grid.axes and _meets(own)
+        worth.setdefault(_worth(own, by_eps), []).append(name)
+    shared = len(worth) == 1 < cells["algorithm"].nunique()
+    out = [f"{words}." if shared else f"{', '.join(who)}: {words}." for words, who in worth.items()]
+    if delta := grid.delta():
+        out.append(", ".join(filter(None, [f"δ = {delta}", publishing(grid)[0]])) + ".")
+    if spread and grid.ds.sizes["seed"] > 1:
+        out.append(f"{spread} over {grid.ds.sizes['seed']} seeds.")
+    chosen = _chosen(grid, "note").partition(". ")[0].removesuffix(".")
+    return [note for note in (*out, *more, f"{chosen}." * bool(chosen)) if note]
+
+
+def _worth(cells: pandas.DataFrame, by_eps: bool) -> str:
+    """The privacy of one algorithm; its eps is not named where the title of the panel states it."""
+    cells = cells[cells["noisy"]]
+    if not len(cells):
+        return "not private, no noise"
+    proven, formula = cells["proven_eps"], cells["claimed_eps"]
+    if np.isinf(proven).any():
+        some = formula[np.isfinite(formula)]
+        gives = f", where its paper's formula gives {span(some)}" if len(some) else ""
+        return f"no ε proven{gives}"
+    how = "stated by the user, not checked" if cells["stated"].any() else "proven"
+    words = f"ε {how}" if by_eps or proven.isna().all() else f"ε = {span(proven.dropna())} {how}"
+    if (red := cells["flag"]).any():
+        words += f"; its paper's formula gives {span(formula[red])} for ε = {span(proven[red])}"
+    return words
 
 
 def _finished(figure: Figure, what: str, grid: Grid, cells: pandas.DataFrame) -> Figure:
     """The figure with its notes in full, one on each line: those under it, then what all settings share,
-    missing values, the selection, and the privacy of each algorithm."""
+    the selection, missing values, and why an eps is not proven."""
     _, _, more = _chosen(grid, "note").partition(". ")
     out = [what, str(figure.get_label()), _common(grid, cells), more, _chosen(grid, "warning")]
     gone = ((cells["lost"] > 0) | (cells["ran"] < grid.ds.sizes["seed"])).sum().item()
     if gone:
         out.append(f"No final value: {plural(gone, 'setting')} diverged or did not run.")
-    worth: dict[str, list[str]] = {}
-    for name, own in cells.groupby("algorithm", sort=False):
-        worth.setdefault(_worth(own, "eps" in grid.axes), []).append(name)
-    for words, who in worth.items():
-        whose = "" if len(worth) == 1 < len(who) else f"{', '.join(who)}: "
-        out.append(f"{whose}{words}." * bool(words))
     out += grid.proofs()
     if (several := publishing(grid)[1].replace(" eps ", " ε ")) not in more:
         out.append(several)
@@ -370,7 +359,7 @@ def _common(grid: Grid, cells: pandas.DataFrame) -> str:
     left_out = {*grid.axes, *grid.about.get("selection", {}).get("over", ()), *NOISE}
     held = {name.removeprefix("used_"): name for name in cells if name.startswith("used_")}
     said = [
-        grid.label(name, cells[column].dropna().unique()[0])
+        grid.label(name, cells[column].dropna().iloc[0])
         for name, column in {"rounds": "last_round", **held}.items()
         if cells[column].nunique() == 1 and name not in left_out
     ]
@@ -387,23 +376,6 @@ def _meets(cells: pandas.DataFrame) -> bool:
     """Whether every eps on the axis is proven for the noise that was made for it."""
     own = cells[cells["noisy"]]
     return not (own["proven_eps"] > own["eps"].astype(float) * (1 + 1e-6)).any()
-
-
-def _worth(cells: pandas.DataFrame, by_eps: bool) -> str:
-    """The privacy of one algorithm; empty where the title of the panel states it."""
-    cells = cells[cells["noisy"]]
-    if not len(cells):
-        return "not private, no noise"
-    proven, formula = cells["proven_eps"], cells["claimed_eps"]
-    if np.isinf(proven).any():
-        some = formula[np.isfinite(formula)]
-        gives = f", where its paper's formula gives {span(some)}" if len(some) else ""
-        return f"no ε proven{gives}"
-    if (red := cells["flag"]).any():
-        gives = f"where its paper's formula gives {span(formula[red])}"
-        return f"proven is ε = {span(proven[red])}, {gives}"
-    how = "stated by the user" if cells["stated"].any() else "proven"
-    return "" if by_eps or proven.isna().all() else f"ε = {span(proven.dropna())} {how}"
 
 
 # --- fronts: a metric against bits, and the settings that no other dominates ---------------------
@@ -426,26 +398,25 @@ def _front(grid: Grid, rule: Criterion, title: str) -> Figure | None:
     scale, axis = across(grid.ds, "uplink_bits")
     bits, spread = over_seeds(grid.ends("uplink_bits") / scale)
     value, error = over_seeds(grid.ends(rule.metric))
-    ends = found.grid.cells.assign(bits=bits, spread=spread, value=value, error=error)
+    ends = grid.cells.assign(bits=bits, spread=spread, value=value, error=error)
     ends = ends.loc[found.cells.index].dropna(subset=["bits", "value"])
     if not (rule.sign and len(ends)):
         return None
-    up = f"final {grid.name(rule.metric)}"
+    look = axis, f"final {grid.name(rule.metric)}"
     panels = [
         [
-            Panel(name, axis, up, _marks(found, ends, part, rule.sign), None, scaled(rule.metric))
-            for name, part in row
+            Panel(head, *look, _marks(found, ends, part, rule.sign), None, scaled(rule.metric))
+            for head, part in row
         ]
         for row in found.rows()
     ]
     notes = _notes(grid, found.cells, "Bars: standard error", *found.notes(points=True))
-    figure = ink.picture(title, panels, notes)
     whose = "private settings" if found.cells["noisy"].nunique() > 1 else "settings"
     what = (
         "The final value of each setting against the bits that all clients sent.\n"
         f"Grey: the {whose} that no other of these beats in both bits and value."
     )
-    return _finished(figure, what, grid, found.cells)
+    return _finished(ink.picture(title, panels, notes), what, grid, found.cells)
 
 
 def _marks(found: Scene, ends: pandas.DataFrame, part: pandas.DataFrame, sign: int) -> list[Line]:
@@ -453,20 +424,18 @@ def _marks(found: Scene, ends: pandas.DataFrame, part: pandas.DataFrame, sign: i
 
     Settings without noise are on the front only where there are no others.
     """
-    own = ends.loc[part.index.intersection(ends.index)]
+    own = ends[ends.index.isin(part.index)]
     rivals = own[own["noisy"]] if own["noisy"].any() else own
     best = rivals.iloc[front(rivals["bits"], rivals["value"], sign)]
     looks = found.looks(own, points=True)
     out = [Line("", best["bits"], best["value"], color="#DDDDDD", width=4, steps="steps-post")]
-    colors = {look["label"]: look["color"] for look in looks}
-    for label, color in colors.items():
+    for label, color in {look["label"]: look["color"] for look in looks}.items():
         some = own[[look["label"] == label for look in looks]].sort_values("bits")
         if len(some) > 1 and _numeric(found.grid, found.line):
             out.append(Line("", some["bits"], some["value"], color=color, width=0.8))
-    for look, point in zip(looks, own.itertuples(), strict=True):
-        spread = point.spread if point.spread > 0 else None
-        marked = {"style": "none", "spread": spread, **look}
-        out.append(Line(x=[point.bits], y=[point.value], error=[point.error], **marked))
+    for look, at in zip(looks, own.itertuples(), strict=True):
+        look |= {"style": "none", "spread": at.spread if at.spread > 0 else None}
+        out.append(Line(x=[at.bits], y=[at.value], error=[at.error], **look))
     return out
 
 
@@ -477,59 +446,56 @@ def _map(grid: Grid, rule: Criterion, title: str) -> Figure | None:
     """The first two axes, one panel per algorithm, or one axis against the algorithms.
 
     Squares have their values where there is room, and are hatched where one is missing, with the
-    reason.  An algorithm without an axis has one square for all its values.
+    reason.  Those of an algorithm without an axis are equal along it.
     """
-    from matplotlib.cm import ScalarMappable
     from matplotlib.colors import LogNorm, Normalize
 
     if not (free := _free(grid)):
         return None
     along, up, *rest = free if len(free) > 1 else [*free, "algorithm"]
-    shown = _thinned(grid, dict.fromkeys(rest, 1))
-    ended = over_seeds(grid.ends(rule.metric))[0].values
-    cells = grid.cells.assign(value=ended).loc[shown.index]
-    known = cells["value"].dropna().to_numpy()
+    ds, cells = grid.ds, _thinned(grid, dict.fromkeys(rest, 1))
+    value, lost = over_seeds(grid.final(rule.metric))[0], ds["diverged_at"].notnull().any("seed")
+    squares = ds[[]].assign(value=value, lost=lost).isel(dict.fromkeys(rest, 0))
+    squares = squares.squeeze([n for n in grid.axes if ds.sizes[n] == 1 and n != "algorithm"])
+    known = squares["value"].values[squares["value"].notnull().values]
     low, high = (known.min(), known.max()) if known.size else (0.0, 1.0)
     log = scaled(rule.metric) is None and ink.logarithmic(known)
     norm = LogNorm(low, high) if log else Normalize(low, high)
-    shades = ScalarMappable(norm, "viridis_r" if rule.sign > 0 else "viridis")
     heads = {}
     for name, own in cells.groupby("algorithm", sort=False):
         lacks = [f"no {grid.name(axis)}" for axis in (along, up) if own[axis].isna().all()]
-        heads[name] = f"{name} ({', '.join(lacks)})" if lacks else name
-    places = {axis: grid.ds[axis].values.tolist() for axis in (along, up)}
-    single = up == "algorithm"
-    words = {axis: [_tick(heads.get(v, v)) for v in values] for axis, values in places.items()}
-    wide, tall, panels = len(words[along]), len(words[up]), 1 if single else len(heads)
-    around = 1.0 + ink.CHARACTER * ink.SMALL * max(map(len, words[up]))  # of words and colour bar
-    columns = min(panels, max(1, int((ink.FULL - around) / (CELL[0] * wide + 0.1))))
+        heads[name] = printable(name) + (f"\n({', '.join(lacks)})" if lacks else "")
+    words = [
+        [number(v) if not isinstance(v, str) else heads.get(v, printable(v)) for v in values]
+        for values in (ds[axis].values.tolist() for axis in (along, up))
+    ]
+    single, wide, tall = up == "algorithm", len(words[0]), len(words[1])
+    panels = [""] if single else [*heads]
+    around = 1.0 + ink.CHARACTER * ink.SMALL * max(map(len, words[1]))  # of words and colour bar
+    columns = min(len(panels), max(1, int((ink.FULL - around) / (CELL[0] * wide + 0.1))))
     width = ink.COLUMN if around + columns * (CELL[0] * wide + 0.1) <= ink.COLUMN else ink.FULL
-    rows, square = math.ceil(panels / columns), (width - around) / columns / wide  # in inches
+    rows, square = math.ceil(len(panels) / columns), (width - around) / columns / wide  # in inches
     notes = _notes(grid, cells, "Means", *_held(grid, cells))
     figure = ink.frame(title, rows * (CELL[1] * max(3, tall) + 0.45), {}, notes, width)
     axs = figure.subplots(rows, columns, sharey=True, squeeze=False).ravel().tolist()
-    for i, ax in enumerate(axs):
-        ax.set_visible(i < panels)
+    for i, (ax, name) in enumerate(itertools.zip_longest(axs, panels)):
+        ax.set_visible(name is not None)
+        ax.patch.set(facecolor="#F2F2F2", edgecolor="#BBBBBB", hatch="///")
         ax.tick_params(length=0, pad=2, labelsize=ink.SMALL)
         ax.spines[:].set_visible(False)
-        ax.set_xticks(range(wide), words[along])
-        ax.set_yticks(range(tall), words[up])
+        ax.set_xticks(np.arange(wide) + 0.5, words[0], parse_math=False)
+        ax.set_yticks(np.arange(tall) + 0.5, words[1], parse_math=False)
         ax.set_xlabel(grid.name(along), fontsize=ink.TEXT)
-        if i % columns == 0 and not single:
-            ax.set_ylabel(grid.name(up), fontsize=ink.TEXT)
-    for i, (name, head) in enumerate(heads.items()):
-        ax = axs[0 if single else i]
-        if not single:
-            room = int(square * wide / (ink.CHARACTER * ink.TEXT))
-            ax.set_title(textwrap.fill(head, room), fontsize=ink.TEXT, pad=3)
-        for cell in cells[cells["algorithm"] == name].to_dict("records"):
-            _square(
-                ax, [_span(places[axis], cell[axis]) for axis in (along, up)], cell, shades, square
-            )
-        ax.autoscale(tight=True)
-        if single and not ax.yaxis_inverted():  # the first algorithm on top, as in legends
-            ax.invert_yaxis()
-    bar = figure.colorbar(shades, ax=axs[:panels], fraction=0.08, aspect=12, pad=0.02)
+        if i % columns == 0 and not single:  # a letter that lies is another one
+            turn = 90 * (len(grid.name(up)) > 1)
+            ax.set_ylabel(grid.name(up), fontsize=ink.TEXT, rotation=turn)
+        if name is not None:
+            ax.set_title(heads.get(name, ""), fontsize=ink.TEXT, pad=3)
+            here = (squares.sel(algorithm=name) if name else squares).transpose(up, along)
+            mesh = _squares(ax, here, norm, rule.sign, square)
+    if single:  # the first algorithm on top, as in legends
+        axs[0].invert_yaxis()
+    bar = figure.colorbar(mesh, ax=axs[: len(panels)], fraction=0.08, aspect=12, pad=0.02)
     better = {1: "\n(lower is better)", -1: "\n(higher is better)", 0: ""}[rule.sign]
     bar.set_label(f"{grid.name(rule.metric).split(' (')[0]}{better}", fontsize=ink.SMALL)
     bar.ax.tick_params(labelsize=ink.SMALL, length=2, pad=2)
@@ -539,34 +505,20 @@ def _map(grid: Grid, rule: Criterion, title: str) -> Figure | None:
     return _finished(figure, f"The final {grid.name(rule.metric)} of each setting.", grid, cells)
 
 
-def _tick(value: Any) -> str:
-    return value.replace(" (", "\n(") if isinstance(value, str) else number(value)
-
-
-def _span(values: list[Any], value: Any) -> tuple[float, float]:
-    """From where to where a square goes: over all values of an axis that does not apply."""
-    first, last = (0, len(values) - 1) if value is None else [values.index(value)] * 2
-    return first - 0.5, last + 0.5
-
-
-def _square(
-    ax: Axes, spans: list[tuple[float, float]], cell: dict[str, Any], shades: Any, inches: float
-) -> None:
-    """One cell with its value where there is room for it."""
-    from matplotlib.patches import Rectangle
-
-    (left, right), (low, high) = spans
-    value, look = cell["value"], {"facecolor": "#F2F2F2", "edgecolor": "#BBBBBB", "hatch": "///"}
-    words, color = "diverged" if cell["lost"] else "not run", ink.GREY
-    box: Any = {"facecolor": "white", "edgecolor": "none", "pad": 1.2}
-    if not math.isnan(value):
-        look = {"facecolor": shades.to_rgba(value), "edgecolor": "white"}
-        dark = np.array(look["facecolor"][:3]) @ LUMINANCE < DARK
-        words, color, box = f"{value:#.3g}".rstrip("."), "white" if dark else "black", None
-    ax.add_patch(Rectangle((left, low), right - left, high - low, linewidth=0.8, **look))
-    if len(words) * ink.CHARACTER * ink.SMALL <= inches * (right - left):
-        at = {"ha": "center", "va": "center", "fontsize": ink.SMALL}
-        ax.text((left + right) / 2, (low + high) / 2, words, color=color, bbox=box, **at)
+def _squares(ax: Axes, here: xarray.Dataset, norm: Any, sign: int, inches: float) -> Any:
+    """The squares of one panel, with their values where there is room."""
+    colors = "viridis_r" if sign > 0 else "viridis"
+    mesh = ax.pcolormesh(here["value"], norm=norm, cmap=colors, edgecolors="white", linewidth=0.8)
+    for (k, j), value in np.ndenumerate(here["value"].values):
+        words, color = "diverged" if here["lost"].values[k, j] else "not run", ink.GREY
+        look: dict[str, Any] = {"bbox": {"facecolor": "white", "edgecolor": "none", "pad": 1.2}}
+        if not math.isnan(value):
+            dark = np.array(mesh.cmap(norm(value))[:3]) @ LUMINANCE < DARK
+            words, color, look = f"{value:#.3g}".rstrip("."), "white" if dark else "black", {}
+        if len(words) * ink.CHARACTER * ink.SMALL <= inches:
+            look |= {"ha": "center", "va": "center", "fontsize": ink.SMALL, "color": color}
+            ax.text(j + 0.5, k + 0.5, words, **look)
+    return mesh
 
 
 # --- curves: a metric against rounds, bits and gradients, means over seeds with bands ------------
@@ -574,7 +526,7 @@ def _square(
 
 def _curves(grid: Grid, rule: Criterion, title: str) -> Figure:
     """Against rounds alone where there are several rows of panels."""
-    found = scene(grid)
+    found, name = scene(grid), grid.name(rule.metric)
     rows, alongs, notes = found.rows(), list(ALONG), found.notes()
     notes += [FEWER] * (1 < grid.ds.sizes["round"] <= ink.SPARSE)
     if len(rows) > 1:
@@ -584,25 +536,23 @@ def _curves(grid: Grid, rule: Criterion, title: str) -> Figure:
     rate = spent.sum("round") / spent["round"].where(spent.notnull()).sum("round")
     if float(rate.max() - rate.min()) <= SAME * float(rate.max()):
         alongs = alongs[:2]  # gradients would show the rounds again
-    panels, name = [], grid.name(rule.metric)
+    panels, cut = list[list[Panel]](), False
     for along in alongs:
-        axis, drawn = across(grid.ds, along)[1], lines(grid, rule.metric, along)
-        drawn = dict(zip(grid.cells.index, drawn, strict=True))
+        drawn = dict(zip(grid.cells.index, lines(grid, rule.metric, along), strict=True))
+        cut = cut or any(line.cut and np.isfinite(line.y[0]) for line in drawn.values())
         # the planned rounds, also where no run reached them
-        until = float(grid.ds["round"][-1]) if along == "round" else math.nan
-        log = None if along != "round" else False
+        log, until = (False, float(grid.ds["round"][-1])) if along == "round" else (None, math.nan)
+        ends = log, scaled(rule.metric), until
         for row in rows:
             panels.append([])
             for head, part in row:
                 looks = zip(part.index, found.looks(part), strict=True)
                 own = [drawn[i]._replace(**look) for i, look in looks]
-                panels[-1].append(Panel(head, axis, name, own, log, scaled(rule.metric), until))
+                panels[-1].append(Panel(head, across(grid.ds, along)[1], name, own, *ends))
     if len(panels[0]) == 1 and len(alongs) > 1:  # its pictures side by side
         panels = [[row[0] for row in panels]]
-    every = [line for row in panels for panel in row for line in panel.lines]
-    cross = CROSS * any(line.cut and np.isfinite(line.y[0]) for line in every)
-    spread = "" if per_client(grid.ds, rule.metric) else "Bands: standard error"
-    notes = _notes(grid, found.cells, spread, cross, *notes, OF_CLIENTS * (not spread))
-    figure = ink.picture(title, panels, notes)
+    spread = "" if grid.per_client(rule.metric) else "Bands: standard error"
+    notes = _notes(grid, found.cells, spread, CROSS * cut, *notes, OF_CLIENTS * (not spread))
     what = f"{name} against {' and '.join(ALONG[along][1] for along in alongs)}."
-    return _finished(figure, what[:1].upper() + what[1:], grid, found.cells)
+    what = what[:1].upper() + what[1:]
+    return _finished(ink.picture(title, panels, notes), what, grid, found.cells)

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from jaxfl.algorithms.bounds import Bound
 from jaxfl.core.errors import require
 from jaxfl.engine import results
-from jaxfl.views.cells import Array, Grid, as_sweep, check_metric, over_seeds, per_client
+from jaxfl.views.cells import Grid, over_seeds
 from jaxfl.views.ink import CAP, FLAT, GREY, Line, Panel, picture, write
 from jaxfl.views.words import prefix
 
@@ -65,13 +65,12 @@ def lines(grid: Grid, metric: str, along: str) -> list[Line]:
     seen = flat["uplink_bits"].notnull() | (flat["round"] == flat["diverged_at"])
     values = flat[metric].astype(np.float64)
     with np.errstate(invalid="ignore", over="ignore"):
-        mean, error = (_clients if per_client(grid.ds, metric) else over_seeds)(values)
-    x = flat["round"] if along == "round" else flat[along].mean("seed")
-    x, y, band = (x / scale).broadcast_like(mean).values, mean.values, error.values
-    return [
-        Line("", x[i, live], y[i, live], band[..., i, live])
-        for i, live in enumerate(seen.all("seed").values)
-    ]
+        mean, error = (_clients if grid.per_client(metric) else over_seeds)(values)
+    at = flat[along] if along == "round" else flat[along].mean("seed")
+    x = (at / scale).broadcast_like(mean).to_numpy()
+    y, band = mean.to_numpy(), error.to_numpy()
+    seeds = enumerate(seen.all("seed").to_numpy())
+    return [Line("", x[i, live], y[i, live], band[..., i, live]) for i, live in seeds]
 
 
 def _clients(values: xarray.DataArray) -> tuple[xarray.DataArray, xarray.DataArray]:
@@ -106,34 +105,30 @@ def curves(
 
     pairs = [("", data)] if isinstance(data, xarray.Dataset) else list(data)
     require(pairs, "There are 0 results to draw", "give at least one")
-    runs = dict(pairs)
+    runs = {label: Grid.of(ds, label) for label, ds in pairs}
     for label, _ in pairs[len(runs) :]:
         require(False, f"Two results are called {label!r}", "give each a label of its own")
-    each = [as_sweep(ds, label) for label, ds in pairs]
+    each = [run.ds for run in runs.values()]
     grid = Grid.of(xarray.concat(each, "algorithm", join="outer", combine_attrs="override"))
     shown = list(ROWS) if metrics is None else list(dict.fromkeys(metrics))
-    for name in shown:
-        if not per_client(grid.ds, name):
-            check_metric(grid.ds, name)
+    grid.check(*shown, clients=True)
     notes = [*_notes(runs, shown), *(bound.note for bound in bounds)]
-    notes += [OF_CLIENTS] * any(per_client(grid.ds, name) for name in shown)
+    notes += [OF_CLIENTS] * any(map(grid.per_client, shown))
     said = "Stated" if grid.cells["stated"].any() else "Proven"  # of some runs by their user
     if metrics is None and "eps_spent" in grid.ds:
         shown.append("eps_spent")
         notes.append(STEPS.format(said))
-    planned = max(float(results.config(ds)["values"]["rounds"]) for ds in runs.values())
-    ends = {"round": max(planned, grid.ds["round"].values[-1])}
-    ends["uplink_bits"] = float(grid.ds["uplink_bits"].max())
-    rows = []
-    for name in shown:
+    planned = (float(run.about["values"]["rounds"]) for run in runs.values())
+    last = max(*planned, grid.ds["round"].values[-1])
+    ends = {"round": last, "uplink_bits": float(grid.ds["uplink_bits"].max())}
+
+    def panel(name: str, along: str) -> Panel:
+        scale, axis = across(grid.ds, along)
         words = f"{said.lower()} ε" if name == "eps_spent" else grid.name(name)
-        row = []
-        for along, end in ends.items():
-            scale, axis = across(grid.ds, along)
-            drawn = _drawn(grid, name, along, bounds)
-            log = False if along == "round" else None
-            row.append(Panel("", axis, words, drawn, log, scaled(name), end / scale))
-        rows.append(row)
+        drawn, log = _drawn(grid, name, along, bounds), False if along == "round" else None
+        return Panel("", axis, words, drawn, log, scaled(name), ends[along] / scale)
+
+    rows = [[panel(name, along) for along in ends] for name in shown]
     heights = [0.5 if name == "eps_spent" else 1.0 for name in shown]
     figure = picture(_title(runs) if title is None else title, rows, notes, heights=heights)
     if "eps_spent" in shown:
@@ -152,14 +147,15 @@ def _drawn(grid: Grid, name: str, along: str, bounds: Sequence[Bound]) -> list[L
     labels = grid.cells["algorithm"]
     first = lines(grid, name, along)
     if len(labels) > 1 or name not in ROWS:
-        looks = enumerate(zip(first, labels, strict=True))
-        return [line._replace(label=label, color=i, steps=steps) for i, (line, label) in looks]
+        names = labels if len(labels) > 1 else [""]
+        each = enumerate(zip(first, names, strict=True))
+        return [line._replace(label=name, color=i, steps=steps) for i, (line, name) in each]
     behind, own, other = ROWS[name]
     place = 2 * list(ROWS).index(name)  # in one legend no two lines have one colour
     (second,), (line,) = lines(grid, behind, along), first
     second = second._replace(label=other, color=place + 1, style=1, width=1.0)
     spread = max(_spread(line.y), FLAT * np.nanmax(np.abs(line.y)))  # rounding is no spread
-    if len(line.y) > 1 and _spread(np.append(line.y, second.y)) > ROOM * spread:
+    if np.isfinite(line.y).sum() > 1 and _spread(np.append(line.y, second.y)) > ROOM * spread:
         words = f"{other} ({second.y[-1]:.3g} at the end, outside of the picture)"
         second = second._replace(label=words, x=[], y=[], error=None)
     out = [second, line._replace(label=own, color=place)]
@@ -172,36 +168,35 @@ def _drawn(grid: Grid, name: str, along: str, bounds: Sequence[Bound]) -> list[L
     return out
 
 
-def _spread(values: Array) -> float:
+def _spread(values: Any) -> float:
     known = values[np.isfinite(values)]
     return float(np.ptp(known)) if known.size else 0.0
 
 
-def _title(runs: dict[str, xarray.Dataset]) -> str:
+def _title(runs: Mapping[str, Grid]) -> str:
     """The common setting of all results, and the noise of a single one."""
-    first, *others = (Grid.of(ds).setting() for ds in runs.values())
+    first, *others = runs.values()
+    said = [words for words in first.setting() if all(words in run.setting() for run in others)]
     if others:
-        return ", ".join(words for words in first if all(words in other for other in others))
-    about = Grid.of(*runs.values()).about
-    noise = []
-    if about["privacy"] and math.isfinite(eps := float(about["privacy"]["proven"])):
-        noise.append(f"ε = {eps:.3g}")
-    if "sigma" in about["values"]:
-        noise.append(f"noise σ = {float(about['values']['sigma']):.3g}")
-    return f"{about['settings']['algorithm']}: {', '.join([*first, *noise])}"
+        return ", ".join(said)
+    (cell,) = first.cells.to_dict("records")
+    if cell["noisy"] and math.isfinite(cell["proven_eps"]):
+        said.append(f"ε = {cell['proven_eps']:.3g}")
+    if "used_sigma" in cell:
+        said.append(f"noise σ = {cell['used_sigma']:.3g}")
+    return f"{first.about['settings']['algorithm']}: {', '.join(said)}"
 
 
-def _notes(runs: dict[str, xarray.Dataset], shown: Sequence[str]) -> list[str]:
+def _notes(runs: Mapping[str, Grid], shown: Sequence[str]) -> list[str]:
     """The privacy of each run, and how it ended unless as planned."""
     notes: dict[str, list[str]] = {}
-    for label, ds in runs.items():
-        about = results.config(ds)
+    for label, run in runs.items():
+        about, finite = run.about, all(np.isfinite(run.ds[name]).all() for name in shown)
         facts = [results.privacy(about).replace("eps =", "ε =").replace("delta =", "δ =")]
-        facts += [about["ended"]] * (about["ended"] != "finished")
-        facts += [CROSS] * (not all(np.isfinite(ds[name]).all() for name in shown))
+        facts += [about["ended"]] * (about["ended"] != "finished") + [CROSS] * (not finite)
         for note in facts:
             notes.setdefault(note, []).append(label)
-    return [
-        note + ("." if len(who) == len(runs) else f" ({', '.join(who)}).")
-        for note, who in notes.items()
-    ]
+    each = {
+        note: "" if len(who) == len(runs) else f" ({', '.join(who)})" for note, who in notes.items()
+    }
+    return [f"{note}{who}." for note, who in each.items()]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from jaxfl.privacy.claims import understates
-from jaxfl.views.cells import Array, Grid, as_sweep, check_metric, metrics, relabelled
+from jaxfl.views.cells import Array, Grid, relabelled
 from jaxfl.views.selection import AUTO, Criterion, criterion_of, publishing
 from jaxfl.views.tables import Column, Mark, Table, Value, eps_words, estimates
 from jaxfl.views.words import prefix
@@ -52,11 +52,10 @@ def table(
     and eps, by the criterion of :func:`~jaxfl.views.select`.  ``labels`` renames algorithms, axes, their
     values, and metrics.
     """
-    ds = as_sweep(ds) if targets is None else as_sweep(ds).assign(targets.data_vars)
     grid = Grid.of(relabelled(ds, labels or {}))
+    groups, more = grid.groups(), {} if targets is None else targets.data_vars
+    grid = Grid.of(grid.ds.assign(more).transpose(*groups, ...))
     # rows of one group are beside each other; without the axis, after all others
-    groups = grid.groups()
-    grid = Grid.of(grid.ds.transpose(*groups, ...))
     last = [grid.cells[name].isna().to_numpy() for name in reversed(groups)]
     order = np.lexsort(last) if groups else slice(None)
     grid = dataclasses.replace(grid, cells=grid.cells.iloc[order])
@@ -76,16 +75,14 @@ def table(
 def criterion_used(grid: Grid) -> Criterion:
     """What a selection chose by, or would by default."""
     chosen = grid.about.get("selection")
-    return Criterion(*chosen["criterion"]) if chosen else criterion_of(grid.ds, AUTO)
+    return Criterion(*chosen["criterion"]) if chosen else criterion_of(grid, AUTO)
 
 
 def shown_metrics(grid: Grid, names: Sequence[str] | None) -> list[str]:
     """These metrics, each of them known, or by default those that most readers want."""
-    for name in names or ():
-        check_metric(grid.ds, name)
-    known = {*metrics(grid.ds)}
-    some = names or [n for n in (*SHOWN, criterion_used(grid).metric) if n in known]
-    return list(dict.fromkeys(some))
+    grid.check(*(names or ()))
+    default = [name for name in (*SHOWN, criterion_used(grid).metric) if name in grid.ds]
+    return list(dict.fromkeys(names or default))
 
 
 # --- columns -------------------------------------------------------------------------------------

@@ -3,22 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from jaxfl.core.errors import InputError, require
 from jaxfl.engine.grid import TUNED
-from jaxfl.views.cells import (
-    Grid,
-    as_sweep,
-    axes,
-    check_axis,
-    check_metric,
-    described,
-    final,
-    over_seeds,
-)
+from jaxfl.views.cells import Grid, over_seeds
 from jaxfl.views.words import span
 
 if TYPE_CHECKING:
@@ -93,17 +84,16 @@ class Selection(NamedTuple):
     warning: str  # of choices at an end of their grid, and of losses that never fell; may be empty
 
 
-def criterion_of(ds: xarray.Dataset, text: str) -> Criterion:
+def criterion_of(grid: Grid, text: str) -> Criterion:
     """A name in :data:`CRITERIA`, or ``min:NAME`` or ``max:NAME`` with any metric of the sweep.
 
     ``"auto"`` is the accuracy on validation data, else the loss on them, else the training loss.
     """
     if text == AUTO:
-        text = next(name for name in PREFERRED if name in ds)
-    way, colon, name = text.partition(":")
-    if not colon:
-        way, name = CRITERIA.get(text, ""), text
-    check_metric(ds, name)
+        text = next(name for name in PREFERRED if name in grid.ds)
+    way, _, name = text.rpartition(":")
+    grid.check(name)
+    way = way or CRITERIA.get(name, "")
     ways = f"write 'min:{name}' or 'max:{name}'"
     require(way in ("min", "max"), lambda: f"{text!r} does not say which {name} is best", ways)
     return Criterion(name, 1 if way == "min" else -1)
@@ -118,9 +108,10 @@ def select(
 ) -> Selection:
     """For every cell, the best values on the axes ``over``, by the mean over seeds.
 
-    ``choose_by`` is read by :func:`criterion_of`; by default validation data choose, where the sweep
-    has them, else the training loss does.  ``over`` defaults to those of :data:`TUNED` that the sweep
-    has.  A setting with a seed that diverged, or whose loss ended a thousand times above the first,
+    ``choose_by`` is a name in :data:`CRITERIA`, or ``min:NAME`` or ``max:NAME`` with any metric; by
+    default validation data choose, where the sweep has them, else the training loss does.  ``over``
+    defaults to those of :data:`TUNED` that the sweep has.  A setting with a seed that diverged, or whose
+    loss ended a thousand times above the first,
     is never chosen, and the note says how many there are; of equal ones, that with the smallest
     values is.  ``warning`` says where the best value is at an end of its grid, and where the loss
     never fell.  Test data choose only with ``allow_test``, and the note then says so.
@@ -133,8 +124,8 @@ def select(
     >>> best.over, best.candidates, best.ds["chosen_lr"].sel(algorithm="ldp_gd", eps=8).item()
     (('lr',), 2, 0.3)
     """
-    ds = as_sweep(ds)
-    rule = criterion_of(ds, choose_by)
+    grid = Grid.of(ds)
+    rule = criterion_of(grid, choose_by)
     if rule.on_test_data and not allow_test:
         raise InputError(
             "would choose on the test data, which then test no more",
@@ -142,23 +133,24 @@ def select(
             suggested={"allow_test": True},
             choose_by=choose_by,
         )
-    over = _axes(ds, over)
-    out, lost = _best(ds, rule, over)
-    warning, most = "", int(out["candidates"].max())
+    over = _axes(grid, over)
+    out, lost = _best(grid, rule, over)
+    found = Grid.of(out)
+    most = found.cells["candidates"].max().item()
+    warning, note = "", ""
     if over and most > 1:
-        at_end, idle, warning = _warning(ds, out, over)
+        at_end, idle, warning = _warning(grid, found, over)
         out = out.assign(at_end=at_end.astype(np.int8), idle=idle.astype(np.int8))
-    out = out.transpose(*axes(out), "seed", "round", ..., missing_dims="ignore")
+        note = _note(grid, found, rule, over, lost)
+    out = out.transpose(*found.axes, "seed", "round", ..., missing_dims="ignore")
     meanings = {f"chosen_{name}": f"{name} with the {rule.words}" for name in over}
     meanings["score"] = f"{rule.words}, mean over seeds"
     for name, words in {**meanings, **MEANINGS}.items():
         if name in out:
             out[name].attrs = {"units": "1", "long_name": words}
-    grid = Grid.of(out)
-    note = _note(ds, grid, rule, over, lost)
     spans = {name: span for name, span in grid.about["axes"].items() if name not in over}
     chosen = {"criterion": list(rule), "over": list(over), "note": note, "warning": warning}
-    out = described(out, {**grid.about, "axes": spans, "selection": chosen})
+    out = grid.described(out, axes=spans, selection=chosen)
     return Selection(out, rule, over, most, note, warning)
 
 
@@ -176,28 +168,28 @@ def publishing(grid: Grid) -> tuple[str, str]:
 # --- pieces --------------------------------------------------------------------------------------
 
 
-def _axes(ds: xarray.Dataset, over: Sequence[str] | None) -> tuple[str, ...]:
+def _axes(grid: Grid, over: Sequence[str] | None) -> tuple[str, ...]:
     if over is None:
-        return tuple(name for name in TUNED if name in axes(ds))
+        return tuple(name for name in TUNED if name in grid.axes)
     over = (over,) if isinstance(over, str) else over
     for name in over:
         way = "choose over a step size"
         require(name not in STUDIED, "is what a sweep compares", way, over=name)
-        check_axis(ds, name)
+        grid.check_axis(name)
     return tuple(dict.fromkeys(over))
 
 
-def _best(ds: xarray.Dataset, rule: Criterion, over: tuple[str, ...]) -> tuple[xarray.Dataset, int]:
+def _best(grid: Grid, rule: Criterion, over: tuple[str, ...]) -> tuple[xarray.Dataset, int]:
     """The chosen cells, and the most that were left out of one choice because they diverged."""
     import xarray
 
-    kept = [name for name in axes(ds) if name not in over]
     # Candidates in ascending order, the first axis outermost, so that the first best is the smallest.
-    ds = ds.sortby([name for name in over if ds[name].dtype.kind in "iuf"])
-    mean, error = over_seeds(final(ds, rule.metric))
+    ds = grid.ds.sortby([name for name in over if grid.ds[name].dtype.kind in "iuf"])
+    mean, error = over_seeds(grid.final(rule.metric))
+    ended, kept = grid.final("loss"), {*grid.axes} - {*over}
     # a loss may be finite by chance: a gradient may vanish there, too
     first = abs(ds["loss"].isel(round=0, drop=True)).clip(min=1.0)
-    mean = mean.where(~(final(ds, "loss") > AWAY * first).any("seed"))
+    mean = mean.where(~(ended > AWAY * first).any("seed"))
     has = {n: ds[f"applies_{n}"] > 0 for n in over if f"applies_{n}" in ds}
     has = {n: applies.any({*over} & {*applies.dims}) for n, applies in has.items()}
     tried = (ds["complete"] > 0).all("seed")
@@ -211,10 +203,10 @@ def _best(ds: xarray.Dataset, rule: Criterion, over: tuple[str, ...]) -> tuple[x
     out = ds.assign(score=mean, score_error=error)
     out = out.sel({name: each[name].isel(candidate=best) for name in over})
     # of a cell without a choice only diverged_at remains
-    unknown = [n for n, v in out.items() if v.dtype.kind == "f" and {*kept} <= {*v.dims}]
+    unknown = [n for n, v in out.items() if v.dtype.kind == "f" and kept <= {*v.dims}]
     unknown.remove("diverged_at")
     out = out.assign(out[unknown].where(found))
-    chosen = {}
+    chosen: dict[str, Any] = {}
     for name in over:  # NaN or "" where nothing was chosen or the axis does not apply
         kind, none = (float, np.nan) if out[name].dtype.kind in "iuf" else (object, "")
         chosen[f"chosen_{name}"] = out[name].astype(kind).where(found & has.get(name, True), none)
@@ -228,34 +220,33 @@ def _best(ds: xarray.Dataset, rule: Criterion, over: tuple[str, ...]) -> tuple[x
 
 
 def _warning(
-    ds: xarray.Dataset, chosen: xarray.Dataset, over: tuple[str, ...]
+    grid: Grid, found: Grid, over: tuple[str, ...]
 ) -> tuple[xarray.DataArray, xarray.DataArray, str]:
     """Where the best value of an axis is its smallest or its largest, and where no loss fell; in words."""
-    out, at_end = [], chosen["found"] < 0
+    out, at_end = [], found.ds["found"] < 0
     for name in over:
-        values, best = ds[name].values, chosen[f"chosen_{name}"]
+        values, best = grid.ds[name].values, found.ds[f"chosen_{name}"]
         if values.dtype.kind not in "iuf" or values.size < 2:
             continue
         low, high = best == values.min(), best == values.max()
         ways = [f"below {values.min():g}"] * bool(low.any())
         ways += [f"above {values.max():g}"] * bool(high.any())
         if ways:
-            where = f"at an end of its grid in {_share(chosen, low | high, best.notnull())}"
+            where = f"at an end of its grid in {_share(found, low | high, best)}"
             out.append(f"The best {name} is {where}: try values {' and '.join(ways)}.")
         at_end = at_end | low | high
-    loss = over_seeds(final(chosen, "loss"))[0]
-    idle = loss >= over_seeds(chosen["loss"].isel(round=0, drop=True))[0]
+    loss = over_seeds(found.final("loss"))[0]
+    idle = loss >= over_seeds(found.ds["loss"].isel(round=0, drop=True))[0]
     if idle.any():
-        where = f"no lower than it began in {_share(chosen, idle, loss.notnull())}"
+        where = f"no lower than it began in {_share(found, idle, loss)}"
         out.append(f"The loss ends {where}, even with the best {over[0]}.")
     return at_end, idle, " ".join(out)
 
 
-def _share(ds: xarray.Dataset, some: xarray.DataArray, of: xarray.DataArray) -> str:
-    """How many cells some are, without copies."""
-    cells = Grid.of(ds.assign(some=some, of=of)).cells
-    known = cells["of"].sum()
-    return f"{cells['some'].sum()} of {known} rows" if known > 1 else "the only row"
+def _share(found: Grid, some: xarray.DataArray, of: xarray.DataArray) -> str:
+    """How many cells some are of those with a value, without copies."""
+    both = found.flat(some.to_dataset(name="some").assign(of=of.notnull())).sum()
+    return f"{int(both['some'])} of {int(both['of'])} rows" if both["of"] > 1 else "the only row"
 
 
 def _proven(cells: pandas.DataFrame) -> pandas.Series:
@@ -263,36 +254,29 @@ def _proven(cells: pandas.DataFrame) -> pandas.Series:
     return cells["noisy"] & np.isfinite(cells["proven_eps"])
 
 
-def _note(
-    ds: xarray.Dataset, chosen: Grid, rule: Criterion, over: tuple[str, ...], lost: int
-) -> str:
+def _note(grid: Grid, found: Grid, rule: Criterion, over: tuple[str, ...], lost: int) -> str:
     """In one sentence the choice and the data that it used; then what was left out, and its privacy."""
-    cells, seeds = chosen.cells, ds.sizes["seed"]
-    most = cells["candidates"].max()
-    if not over or most < 2:
-        return ""
+    cells, seeds = found.cells, grid.ds.sizes["seed"]
     noisy, proven = cells["noisy"] & (cells["found"] > 0), _proven(cells)
+    kinds = "values" if len(over) == 1 else "combinations"
     names = " and ".join(f"{name} (step size)" if name == "lr" else name for name in over)
     runs = f" with {seeds} seeds each" if seeds > 1 else ""
-    so_far = "" if (ds["complete"] > 0).all() else " so far"
+    runs += "" if (grid.cells["ran"] == seeds).all() else " so far"
     data = " on test data" if rule.on_test_data else " on the private data"
     data *= not rule.metric.startswith("validation_")
-    said = [
-        f"Shown is the best of {most} {'values' if len(over) == 1 else 'combinations'} of {names}"
-        f"{runs}{so_far}, by the {rule.words}{data}"
-        + "; no proven eps covers this choice"
-        * bool(proven.any())
-    ]
+    uncovered = "; no proven eps covers this choice" if proven.any() else ""
+    most = f"the best of {cells['candidates'].max()} {kinds} of {names}{runs}"
+    said = [f"Shown is {most}, by the {rule.words}{data}{uncovered}"]
     if lost:
         why = f"a seed diverged, or ended above {AWAY:,} times its first loss"
         said.append(f"Up to {lost} of them {'is' if lost == 1 else 'are'} left out: {why}")
-    if proven.any() and publishing(chosen)[1]:
+    if proven.any() and publishing(found)[1]:
         said.append(SHARED)
-    elif proven.any() and {*over} == {*TUNED} & {*axes(ds)}:
-        runs_of = cells["candidates"] * seeds
-        if (cells["tried"] == runs_of)[proven].all():  # where the sweep computed their eps
-            counts = runs_of[proven].unique()
-            many = f"the {counts[0]} runs" if counts.size == 1 else "all runs"
+    elif proven.any() and {*over} == {*TUNED} & {*grid.axes}:
+        counts = cells["candidates"] * seeds
+        if (cells["tried"] == counts)[proven].all():  # where the sweep computed their eps
+            each = counts[proven].unique()
+            many = f"the {each[0]} runs" if each.size == 1 else "all runs"
             eps = span(cells["eps_of_choice"][proven])
             said.append(f"Publishing {many} of one row has a proven eps of {eps}")
     if (noisy & ~proven).any():

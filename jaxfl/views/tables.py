@@ -61,7 +61,8 @@ class Column(NamedTuple):
             return "–" if value is None else printable(value)
         if not isinstance(value, Estimate):
             return number(value / self.scale)
-        return " ± ".join(filter(None, estimate(*(each / self.scale for each in value))))
+        mean, error = (each / self.scale for each in value)
+        return " ± ".join(filter(None, estimate(mean, error)))
 
     @property
     def side(self) -> str:
@@ -149,13 +150,12 @@ class Table(NamedTuple):
         sides = "".join(column.side for column in self.columns)
         lines = [f"% {printable(note)}" for note in (self.title, *self._notes()) if note]
         lines += [rf"\begin{{tabular}}{{{sides}}}", r"\toprule"]
-        lines += [" & ".join(_escaped(c.heading) for c in self.columns) + r" \\", r"\midrule"]
+        lines += [" & ".join(_latex(column.heading) for column in self.columns) + r" \\"]
+        lines.append(r"\midrule")
         for i, words in enumerate(self._rows()):
             cells = [_latex(word) for word in words]
             if i in self._best():  # names alone: a bold number would be the best of its column
-                for j, column in enumerate(self.columns):
-                    if isinstance(column.values[i], str) and column.values[i]:
-                        cells[j] = rf"\textbf{{{cells[j]}}}"
+                cells = [rf"\textbf{{{cell}}}" if cell[:1].isalpha() else cell for cell in cells]
             lines.append(" & ".join(cells) + r" \\")
         return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"]) + "\n"
 
@@ -215,13 +215,9 @@ ESCAPES: dict[str, Any] = {
 QUANTITY = re.compile(r"-?[\d.]+(e-?\d+)?( ± -?[\d.]+(e-?\d+)?)?")
 
 
-def _escaped(text: str) -> str:
-    return printable(text).translate(str.maketrans(ESCAPES))
-
-
 def _latex(text: str) -> str:
     """Numbers in math mode, exponents as powers of ten."""
     if not QUANTITY.fullmatch(text):
-        return _escaped(text)
+        return printable(text).translate(str.maketrans(ESCAPES))
     powers = re.sub(r"e(-?\d+)", r" \\cdot 10^{\1}", text)
     return "$" + powers.replace("±", r"\pm") + "$"

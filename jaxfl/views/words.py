@@ -17,33 +17,25 @@ NAMES = {
     "rounds": "rounds",
     "batch": "batch size",
     "utility": "utility (running mean of ‖∇f‖²)",
-    "loss": "training loss",
     "grad_norm": "gradient norm",
     "grad_norm_sq": "squared gradient norm",
-    "worst_client_loss": "training loss of the worst client",
     "eps_spent": "proven ε",
+    "loss": "training loss",
     "accuracy": "training accuracy",
-    "worst_client_accuracy": "training accuracy of the worst client",
-    "client_loss": "training loss of the clients",
-    "client_accuracy": "training accuracy of the clients",
-    "client_test_accuracy": "test accuracy of the clients",
-    "client_test_loss": "test loss of the clients",
-    "worst_tenth_loss": "training loss of the worst tenth of clients",
-    "worst_tenth_accuracy": "training accuracy of the worst tenth of clients",
 }
+OF = {"client": "clients", "worst_client": "worst client", "worst_tenth": "worst tenth of clients"}
+for of, who in OF.items():
+    for what in ("loss", "accuracy"):
+        NAMES[f"{of}_{what}"] = f"training {what} of the {who}"
+        NAMES[f"{of}_test_{what}"] = f"test {what} of the {who}"
 PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
-DIGITS = 4
 
 
-def number(value: float, digits: int = DIGITS) -> str:
+def number(value: float, digits: int = 4) -> str:
     """Four significant digits, without an exponent where possible; – for NaN."""
     value = float(value)
-    if math.isnan(value):
-        return "–"
-    if math.isinf(value):
-        return "∞" if value > 0 else "−∞"
-    if value == 0:
-        return "0"
+    if not math.isfinite(value):
+        return "–" if math.isnan(value) else "∞" if value > 0 else "−∞"
     text = f"{value:.{digits}g}"
     if "e" not in text:
         return text
@@ -56,7 +48,7 @@ def span(values: Any) -> str:
     return low if low == high else f"{low} to {high}"
 
 
-def estimate(mean: float, error: float, digits: int = DIGITS) -> tuple[str, str]:
+def estimate(mean: float, error: float, digits: int = 4) -> tuple[str, str]:
     """Mean and standard error to the same place: two digits of the error, four of the mean at most.
 
     The error is empty for a single seed.

@@ -142,6 +142,7 @@ def test_mistakes(row: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert words in Shell(capsys).refused(line)
 
 
+@pytest.mark.full
 def test_audit_exposes_batch_clipping(capsys: pytest.CaptureFixture[str]) -> None:
     line = "audit ldp_sgd --samples 1000 --rounds 20 --runs 200 --batch 100 --clip-mode batch "
     found = ask(capsys, line + "--noise paper --eps 1")

@@ -85,6 +85,7 @@ def test_every_system_runs_and_sweeps(name: str, options: str, tmp_path: Path) -
     runs(name, options, tmp_path)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("name", "options"), [("q_dpsgd_1", "--graph erdos_renyi:0.5,1"), ("noisy_sgd", "")]
 )

@@ -22,13 +22,14 @@ from jaxfl.algorithms.defaults import defaults
 from jaxfl.algorithms.registry import ALGORITHMS
 from jaxfl.algorithms.resolution import planned
 from jaxfl.algorithms.roles import BY_NAME
-from jaxfl.cli import COMMANDS, bound, compute, explained, main
+from jaxfl.cli import COMMANDS, compute, explained, main
 from jaxfl.cli.interrupt import Interrupts
 from jaxfl.cli.options import Counts, Session, Setup, options
 from jaxfl.cli.parser import SAID
 from jaxfl.cli.report import amount
 from jaxfl.core.errors import InputError
 from jaxfl.core.params import reads
+from jaxfl.core.programs import bound
 from jaxfl.core.types import ProblemFacts
 from jaxfl.engine import results, session
 from jaxfl.engine.store import Store

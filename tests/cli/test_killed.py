@@ -73,7 +73,8 @@ HOOKED: list[Any] = []
 def go_on(folder: Path, words: list[str], told: Callable[[], str]) -> list[str]:
     """Do as the program says until the folder has a result; return the commands."""
     done: list[str] = []
-    while main(["show", str(folder)]) != 0:
+    while not (folder / "result.nc").exists():
+        main(["show", str(folder)])  # it names the command, also where it shows what is finished
         text = told()
         named = re.search(r"`jaxfl (.*)`", text)
         done.append(named[1] if named else "again")

@@ -1,4 +1,4 @@
-"""Kill commands at random instants, continue them, and compare the result with an uninterrupted one.
+"""Kill runs and sweeps at random instants, continue them, and compare the result with an uninterrupted one.
 
     python tests/engine/kills.py runs --times 20 --seed 0
     python tests/engine/kills.py sweeps
@@ -9,14 +9,14 @@ Each trial prints one line. Trial i has the seed ``--seed`` + i; `--times 1 --se
 seed S, as far as the speed of the machine is the same. The exit status is 1 if a trial is wrong.
 
 Half of the instants are drawn over the whole duration; the others follow a change of the folder by some
-hundredths of a second, because files are written in a small part of the time. A trial is right if every
-process ends as its signal asks or refuses in one sentence, and the result is that of an uninterrupted
-command: of runs and sweeps bit for bit, of executors and larger grids in draws and counts, with other
-numbers up to rounding. A command may begin again if its continuation is refused. Tracebacks, other
-statuses, processes that do not end or stay behind, and other numbers are wrong.
+hundredths of a second, because files are written in a small part of the time.  In half of the trials
+checkpoints are written as often as can be.  A trial is right if every process ends as its signal asks or
+refuses in one sentence, and the result is that of an uninterrupted one: bit for bit, of larger grids in
+draws and counts, with other numbers up to rounding.  A call may begin again if its continuation is
+refused.  Tracebacks, other statuses, processes that do not end or stay behind, and other numbers are
+wrong.
 
-The command `jaxfl`, `jaxfl.sweep` and `jaxfl.load` are called in :data:`RUNS`, :data:`SWEEP`,
-:func:`continued`, :func:`grow` and :func:`differences`, and nothing else of the package is.
+The package is called in :func:`child` and :func:`differences`.
 """
 
 import argparse
@@ -40,17 +40,25 @@ import numpy as np
 import psutil
 
 ROOT = Path(__file__).resolve().parents[2]
-JAXFL = [sys.executable, "-m", "jaxfl"]
-COMMON = "--rounds 2000 --eval-every 50 --batch 16 --lr 0.1"
-RUNS = [
-    f"run soteriafl_sgd --omega 4 --sigma 0.1 {COMMON}",
-    f"run ldp_svrg --sigma 0.1 {COMMON} --no-plot",
-    f"run fedavg --local-steps 3 {COMMON} --no-plot",
+Job = dict[str, Any]  # the arguments of a call, less the folder; "call" is its function
+PLAIN = {"clip": 2.0, "batch": 4, "lr": 0.1, "rounds": 4000, "eval_every": 50}
+NUMBERS = {**PLAIN, "sigma": 0.1}
+RUNS: list[Job] = [
+    {"call": "simulate", "algorithm": "soteriafl_sgd", "omega": 1, **NUMBERS},
+    {"call": "simulate", "algorithm": "ldp_svrg", **NUMBERS},
+    {"call": "simulate", "algorithm": "fedavg", "local_steps": 3, **PLAIN},
 ]
-SWEEP = (  # nine chunks of two programs
-    "sweep ldp_sgd soteriafl_gd --clients 5 --rounds 200 --eval-every 20 --batch 16 --omega 4 "
-    "--sigma 0.1 0.2 --lr 0.1 0.2 --seeds 3 --memory 2000000 --no-plot"
-)
+SWEEP: Job = {  # eight chunks of two programs
+    **NUMBERS,
+    "call": "sweep",
+    "algorithm": ["ldp_sgd", "soteriafl_gd"],
+    "omega": 1,
+    "sigma": [0.1, 0.2],
+    "lr": [0.1, 0.2],
+    "seeds": 4,
+    "runs_at_once": 4,
+}
+HALVED = {"most": 3}  # runs that fit into a chunk: each of four is halved
 SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
 PATIENCE = 30.0  # seconds from a signal to the end of the process, and of those it started
 LIMIT = 240.0  # seconds of any command
@@ -272,73 +280,75 @@ class Trial:
 
 
 class Whole(NamedTuple):
-    """An uninterrupted command: its words, its data set, and what it takes."""
+    """An uninterrupted call, its data set, and what it takes."""
 
-    words: list[str]
+    job: Job
     ds: Any
     cold: Ended  # without compiled programs
     warm: Ended
 
 
-def uninterrupted(words: str, folder: Path, on: tuple[str, ...] = ()) -> Whole:
-    """Run a command twice, the second time with compiled programs in the cache."""
+def words_of(job: Job, folder: Path, how: str = "", **more: Any) -> list[str]:
+    """The command that begins a call, or resumes or extends what is in the folder."""
+    given = {**job, **more, "out": str(folder), **({how: True} if how else {})}
+    return [sys.executable, __file__, "child", json.dumps(given)]
+
+
+def uninterrupted(job: Job, folder: Path, **on: Any) -> Whole:
+    """Make a call twice, the second time with compiled programs in the cache."""
     import jaxfl
 
-    command, ends = [*JAXFL, *words.split()], []
+    ends = []
     for place in (folder / "cold", folder / "warm"):
-        ends.append(launch([*command, *on, "--out", str(place)], place))
+        ends.append(launch(words_of(job, place, **on), place))
         if fault(ends[-1]) or ends[-1].status:
-            raise SystemExit(f"{words} fails without a kill:\n{ends[-1].text}")
+            raise SystemExit(f"{job} fails without a kill:\n{ends[-1].text}")
     ds = jaxfl.load(folder / "cold")
-    for cause in differences(folder / "warm", ds, exact=not on):
-        raise SystemExit(f"{words} differs when it is repeated: {cause}")
-    return Whole(command, ds, *ends)
+    for cause in differences(folder / "warm", ds, exact=True):
+        raise SystemExit(f"{job} differs when it is repeated: {cause}")
+    return Whole(job, ds, *ends)
 
 
-def continued(
-    trial: Trial, whole: Whole, folder: Path, on: tuple[str, ...] = (), **options: Any
-) -> None:
-    """Kill a command up to three times, continue it, and compare its result."""
-    rng, exact, begun = trial.rng, not on, False
-    begin = [*whole.words, "--out", str(folder)]
-    plot = [word for word in whole.words if word == "--no-plot"]
-    resume = [*JAXFL, whole.words[len(JAXFL)], "--resume", str(folder), *plot]
-    usual = whole.warm
-    if exact and rng.random() < 0.2:
-        options["JAX_ENABLE_COMPILATION_CACHE"], usual = "0", whole.cold
+def continued(trial: Trial, whole: Whole, folder: Path, lose: Lose = lose_child, **on: Any) -> None:
+    """Kill a call up to three times, continue it, and compare its result."""
+    rng, begun, env = trial.rng, False, {}
+    usual, job = whole.warm, {**whole.job, "often": bool(rng.random() < 0.5)}
+    if not on and rng.random() < 0.2:
+        env, usual = {"JAX_ENABLE_COMPILATION_CACHE": "0"}, whole.cold
         trial.story.append("without cache")
     for attempt in range(9):
         kill = None
         if attempt == 0 or (attempt < 3 and rng.random() < 0.4):
             kill = trial.kill(usual.seconds, usual.changes)
             kill = kill._replace(worker=bool(on) and rng.random() < 0.5)
-        where = on if attempt == 0 or rng.random() < 0.7 else ()
+        where = on if attempt == 0 or rng.random() < 0.7 else {}
         what = "resumed" if begun else ("began again" if attempt else "began")
         what += " without workers" if on and not where else ""
-        words = [*(resume if begun else begin), *where]
-        ended = trial.launch(what, words, folder, kill, **options)
+        words = words_of(job, folder, "resume" if begun else "", **where)
+        ended = trial.launch(what, words, folder, kill, lose, **env)
         if ended.status == 0 or (ended.hung and not kill):
             break
         if ended.status == 2 and not begun:
             trial.wrong.append("does not begin again")
             break
-        if ended.status == 2 and not differences(folder, whole.ds, exact):  # it had ended
+        if ended.status == 2 and not differences(folder, whole.ds, exact=True):  # it had ended
             break
         begun = ended.status != 2
-    trial.wrong += differences(folder, whole.ds, exact)
+    trial.wrong += differences(folder, whole.ds, exact=True)
 
 
 def runs(trials: Iterator[Trial], folder: Path, on: str) -> None:
     made: dict[str, Whole] = {}
     for trial in trials:
-        words = RUNS[trial.rng.integers(len(RUNS))]
-        if words not in made:
-            made[words] = uninterrupted(words, folder / f"whole-{len(made)}")
-        continued(trial, made[words], folder / str(trial.seed))
+        job = RUNS[trial.rng.integers(len(RUNS))]
+        name = job["algorithm"]
+        if name not in made:
+            made[name] = uninterrupted(job, folder / f"whole-{name}")
+        continued(trial, made[name], folder / str(trial.seed))
 
 
 def sweeps(trials: Iterator[Trial], folder: Path, on: str) -> None:
-    whole = uninterrupted(SWEEP, folder / "whole")
+    whole = uninterrupted({**SWEEP, **HALVED}, folder / "whole")
     for trial in trials:
         continued(trial, whole, folder / str(trial.seed))
 
@@ -354,7 +364,7 @@ def executors(trials: Iterator[Trial], folder: Path, on: str) -> None:
     here = uninterrupted(SWEEP, folder / "here").ds
     with contextlib.ExitStack() as stack:
         nodes = None if on == "processes" else stack.enter_context(cluster(on, 2))
-        where = ("--on", nodes.on if nodes else "processes:2")
+        where = {"executor": nodes.on if nodes else "processes:2"}
 
         def lose(process: Process) -> bool:
             if nodes is None:
@@ -363,61 +373,24 @@ def executors(trials: Iterator[Trial], folder: Path, on: str) -> None:
             nodes.add()
             return True
 
-        whole = uninterrupted(SWEEP, folder / "on", where)._replace(ds=here)
+        whole = uninterrupted(SWEEP, folder / "on", **where)
+        for cause in differences(folder / "on" / "cold", here, exact=False):
+            raise SystemExit(f"{where} differs from this process: {cause}")
         for trial in trials:
-            continued(trial, whole, folder / str(trial.seed), where, lose=lose)
+            continued(trial, whole, folder / str(trial.seed), lose, **where)
 
 
 # --- grids that grow -----------------------------------------------------------------------------
 
 POOL: dict[str, list[Any]] = {  # the second value of each is the first of a grid
-    "algorithms": ["ldp_sgd", "soteriafl_sgd", "cdp_sgd", "soteriafl_gd"],
+    "algorithm": ["ldp_sgd", "soteriafl_sgd", "cdp_sgd", "soteriafl_gd"],
     "lr": [0.05, 0.1, 0.2, 0.3],
     "sigma": [0.02, 0.05, 0.1],
     "eps": [1.0, 2.0, 5.0],
     "seeds": [0, 1, 2, 3, 4],
 }
+GROWN: Job = {"call": "sweep", "clip": 2.0, "batch": 4, "omega": 1, "eval_every": 8}
 Grid = dict[str, Any]  # algorithms, seeds, rounds, and the values of lr and of sigma or eps
-
-
-def grow(how: str, grid: Grid, out: str) -> int:
-    """Compute a grid in this process, and compare what callbacks receive with the result."""
-    try:
-        import jax
-
-        import jaxfl
-    except BaseException:  # a signal may end in an ImportError
-        os._exit(130)
-    try:
-        rng, seen = np.random.default_rng(0), list[Any]()
-        a = rng.normal(size=(5, 12, 8)).astype(np.float32)
-        y = (a.sum(2) > rng.normal(size=(5, 12))).astype(np.int32)
-        data = jaxfl.data.from_clients((a, y), classes=2, stacked=True)
-        ds = jaxfl.sweep(
-            grid["algorithms"],
-            {name: grid[name] for name in ("lr", "sigma", "eps") if name in grid},
-            jaxfl.make_problem(jaxfl.models.logistic(8), data),
-            jax.random.key(0),
-            grid["rounds"],
-            seeds=grid["seeds"],
-            numbers={"clip": 2.0, "batch": 4, "omega": 1},
-            eval_every=8,
-            out=out,
-            callbacks=[seen.append],
-            **({how: True} if how else {}),
-        )
-    except KeyboardInterrupt:
-        os._exit(130)  # a thread of JAX may still be compiling
-    except jaxfl.InputError as error:
-        print(f"jaxfl: error: {error}")
-        return 2
-    for now in seen:
-        at = {"algorithm": now.run.algorithm, **now.run.labels, "seed": now.run.seed}
-        if now.round in ds["round"]:
-            held = ds["loss"].sel({**at, "round": now.round}).item()
-            if not np.isclose(held, now.metrics["loss"], 1e-6, equal_nan=True):
-                print(f"callbacks: {at}, round {now.round}: {now.metrics['loss']}, not {held}")
-    return 0
 
 
 def larger(grid: Grid, rng: np.random.Generator) -> tuple[Grid, str]:
@@ -434,15 +407,13 @@ def larger(grid: Grid, rng: np.random.Generator) -> tuple[Grid, str]:
     return grid, ", ".join(said) or "nothing"
 
 
-def grown(how: str, grid: Grid, out: Path) -> list[str]:
-    return [sys.executable, __file__, "grow", how, json.dumps(grid), str(out)]
-
-
 def stepped(trial: Trial, grid: Grid, how: str, out: Path, seconds: float) -> tuple[Grid, Ended]:
     """Begin or extend a grid; after a kill resume it or extend it more."""
 
     def child(how: str, goal: Grid, said: str, kill: Kill | None = None) -> Ended:
-        ended = trial.launch(f"{how or 'began'} {said}".strip(), grown(how, goal, out), out, kill)
+        ended = trial.launch(
+            f"{how or 'began'} {said}".strip(), words_of({**GROWN, **goal}, out, how), out, kill
+        )
         if "callbacks: " in ended.text:
             trial.wrong.append("callbacks name other runs than the result")
         return ended
@@ -468,15 +439,59 @@ def extend(trials: Iterator[Trial], folder: Path, on: str) -> None:
     for trial in trials:
         out, whole, seconds = folder / str(trial.seed), folder / f"{trial.seed}-whole", 8.0
         noise = str(trial.rng.choice(["sigma", "eps"]))
-        grid: Grid = {name: POOL[name][1:2] for name in ("algorithms", "lr", noise)}
+        grid: Grid = {name: POOL[name][1:2] for name in ("algorithm", "lr", noise)}
         grid |= {"seeds": [0, 1], "rounds": 20}
         for step in range(trial.rng.integers(2, 5)):
             how = "extend" if step else ""
             grid, ended = stepped(trial, grid, how, out, seconds)
             seconds = ended.seconds
-        if (ended := launch(grown("", grid, whole), whole)).status:
+        if (ended := launch(words_of({**GROWN, **grid}, whole), whole)).status:
             raise SystemExit(f"{grid} cannot be computed at once:\n{ended.text}")
         trial.wrong += differences(out, jaxfl.load(whole), exact=False)
+
+
+# --- what is killed ------------------------------------------------------------------------------
+
+
+def child(call: str, often: bool = False, most: int | None = None, **given: Any) -> int:
+    """Make a call in this process, and compare what callbacks receive with the result."""
+    try:
+        import jaxfl
+        from jaxfl.engine import compute, driver
+    except BaseException:  # a signal may end in an ImportError
+        os._exit(130)
+    try:
+        if often:
+            for module in (compute, driver):
+                module.SAVE_EVERY, module.SHARE = 0.0, 1e9
+        honest = compute.Machine.compiled
+
+        def compiled(self: Any, program: Any, chunk: Any, *rest: Any) -> Any:
+            if most is not None and chunk.runs > most:
+                raise compute.TooLarge("it does not fit")
+            return honest(self, program, chunk, *rest)
+
+        compute.Machine.compiled = compiled
+        rng, seen = np.random.default_rng(0), list[Any]()
+        a = rng.normal(size=(5, 12, 8)).astype(np.float32)
+        y = (a.sum(2) > rng.normal(size=(5, 12))).astype(np.int32)
+        data = jaxfl.data.from_clients((a, y), classes=2, stacked=True)
+        problem = jaxfl.make_problem(jaxfl.models.logistic(8), data)
+        given |= {"problem": problem, "callbacks": [seen.append]}
+        found = getattr(jaxfl, call)(**given)
+    except KeyboardInterrupt:
+        os._exit(130)  # a thread of JAX may still be compiling
+    except jaxfl.InputError as error:
+        print(f"jaxfl: error: {error}")
+        return 2
+    for now in seen if call == "sweep" else ():
+        at = {"algorithm": now.run.algorithm, **now.run.labels, "seed": now.run.seed}
+        if now.round in found["round"]:
+            held = found["loss"].sel({k: v for k, v in at.items() if k in found.dims})
+            held = held.sel(round=now.round).item()
+            if not np.isclose(held, now.metrics["loss"], 1e-6, equal_nan=True):
+                print(f"callbacks: {at}, round {now.round}: {now.metrics['loss']}, not {held}")
+    return 0
 
 
 # --- the command ---------------------------------------------------------------------------------
@@ -495,8 +510,8 @@ def trials_of(args: argparse.Namespace, folder: Path, done: list[Trial]) -> Iter
 
 
 def main() -> int:
-    if sys.argv[1:2] == ["grow"]:
-        return grow(sys.argv[2], json.loads(sys.argv[3]), sys.argv[4])
+    if sys.argv[1:2] == ["child"]:
+        return child(**json.loads(sys.argv[2]))
     commands = {"runs": runs, "sweeps": sweeps, "executors": executors, "extend": extend}
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("command", choices=commands)

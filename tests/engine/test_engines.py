@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 from clusters import Cluster, cluster, port
+from test_durable import near, written
 from test_executors import job, whole
-from test_sweeps_durable import near, written
 from told import refused
 
 from jaxfl.engine import executors
@@ -31,7 +31,7 @@ def nodes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
 
 
 @QUIET
-@pytest.mark.slow  # starts a cluster, whose workers import JAX
+@pytest.mark.full  # starts a cluster, whose workers import JAX
 def test_a_node_is_added_and_one_is_killed(nodes: Cluster, tmp_path: Path) -> None:
     """The new one takes part, and computes what the other has lost."""
     short: dict[str, Any] = {"build": "ldp_sgd", "runs_at_once": 1}
@@ -59,7 +59,7 @@ def test_an_absent_package_is_one_sentence(name: str, monkeypatch: pytest.Monkey
 
 
 @QUIET
-@pytest.mark.slow  # waits for what does not answer
+@pytest.mark.full  # waits for what does not answer
 @pytest.mark.parametrize("name", ["dask", "ray"])
 def test_an_unreachable_scheduler_is_one_sentence(
     name: str, monkeypatch: pytest.MonkeyPatch
@@ -74,7 +74,7 @@ def test_an_unreachable_scheduler_is_one_sentence(
 @QUIET
 @pytest.mark.parametrize(
     "kind",
-    ["debug", pytest.param("local", marks=pytest.mark.slow)],  # slow: a process for each chunk
+    ["debug", pytest.param("local", marks=pytest.mark.full)],  # slow: a process for each chunk
 )
 def test_jobs_of_submitit(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     needs("submitit")

@@ -16,7 +16,7 @@ TRIALS = [
 ]
 
 
-@pytest.mark.slow  # each starts a dozen processes, which import JAX and compile
+@pytest.mark.full  # each starts a dozen processes, which import JAX and compile
 @pytest.mark.once
 @pytest.mark.parametrize("words", TRIALS)
 def test_killed_commands_continue(words: str) -> None:

@@ -41,13 +41,13 @@ def test_recorded(name: str) -> None:
     check(name)
 
 
-@pytest.mark.slow  # compiles each algorithm alone and in a sweep, and a few with all parts
+@pytest.mark.full  # compiles each algorithm alone and in a sweep, and a few with all parts
 @pytest.mark.parametrize("name", GROUPS)
 def test_recorded_of(name: str) -> None:
     check(*GROUPS[name])
 
 
-@pytest.mark.slow  # compiles each algorithm
+@pytest.mark.full  # compiles each algorithm
 @pytest.mark.parametrize("name", GROUPS)
 def test_a_run_of_a_sweep_is_a_run(name: str) -> None:
     """With the key that is recorded, whatever rule gave it."""

@@ -1,10 +1,8 @@
-"""Running: cadence, chunks, stopping, extending, durability."""
+"""A single run: cadence, stopping, extending, metrics, privacy, mistakes."""
 
 import dataclasses
-import json
 import re
 import warnings
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +12,16 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from planned import planned
-from rows import QUIET, a_problem
+from rows import QUIET, ROWS, Row, a_problem
 from told import refused
 
 import jaxfl
 from jaxfl.algorithms.resolution import build
 from jaxfl.core.errors import JaxflWarning
 from jaxfl.core.types import Info, ProblemFacts
-from jaxfl.engine import run as runs
+from jaxfl.engine import compute, program
 from jaxfl.engine.log import Log
+from jaxfl.engine.loop import MOST_OF_CALL
 from jaxfl.problems.facts import facts_of
 
 NUMBERS = {**QUIET, "k": 3, "batch": 4}
@@ -45,78 +44,102 @@ def test_cadence(key: jax.Array) -> None:
     assert default.rounds.tolist() == [*range(0, 250, 3), 250]
 
 
-def test_cut_up_is_uncut(key: jax.Array, tmp_path: Path) -> None:
-    """Chunks of any length, an extended run, and one resumed from a file: every bit is the same."""
-    problem, file, given = a_problem(), tmp_path / "run.npz", {"eval_every": 6, **NUMBERS}
+def test_cut_up_is_uncut(key: jax.Array, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Calls of any length, an extended run, and one continued in its folder: every bit is the same."""
+    problem, given = a_problem(), {"eval_every": 6, **NUMBERS}
 
     def run(rounds: int, **more: Any) -> jaxfl.Run:
-        return jaxfl.simulate("soteriafl_saga", problem, key, rounds, **more)
+        return jaxfl.simulate("soteriafl_saga", problem, key, rounds, **given, **more)
 
-    whole = run(40, **given)
-    for chunk in (1, 7):
-        same(whole, run(40, chunk=chunk, **given))
-    half = run(20, checkpoint=file, checkpoint_every=7, **given)
+    whole = run(40)
+    half = run(20, out=tmp_path)
     kept = half.x.copy()
     same(whole, half.extend(40))
     np.testing.assert_array_equal(half.x, kept)
-    assert half.extend(40, eval_every=10).rounds.tolist() == [0, 6, 12, 18, 20, 30, 40]
-    same(whole, run(40, resume=file))
+    same(whole, half.extend(30).extend(40))
+    same(whole, run(40, out=tmp_path, extend=True))
+    same(whole, run(40, out=tmp_path, resume=True))
+    for most in (1, 7):
+        monkeypatch.setattr(compute, "rounds_of_call", lambda work, most=most: most)
+        same(whole, run(40))
 
 
-def test_one_trace_for_a_thousand_rounds(key: jax.Array) -> None:
+def test_runs_of_equal_shapes_share_a_program(key: jax.Array) -> None:
     problem = a_problem(d=9)
-    before = runs._advance._cache_size(), runs._measure._cache_size()
+    before = program._compiled.cache_info().misses
     other = {**NUMBERS, "lr": 0.7, "sigma": 1.0}
     for rounds, every, numbers in ((1000, 100, NUMBERS), (30, 7, other)):
-        run = jaxfl.simulate(
-            "soteriafl_sgd", problem, key, rounds, chunk=17, eval_every=every, **numbers
-        )
+        run = jaxfl.simulate("soteriafl_sgd", problem, key, rounds, eval_every=every, **numbers)
         assert run.state.t == rounds
-    after = runs._advance._cache_size(), runs._measure._cache_size()
-    assert (after[0] - before[0], after[1] - before[1]) == (1, 1)
+    assert program._compiled.cache_info().misses == before + 1
 
 
-def test_programs_of_new_functions_are_forgotten(
-    key: jax.Array, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Each run of a model made of a new lambda kept 10 MiB."""
-    monkeypatch.setattr(runs, "PROGRAMS", 2)
-    rows = np.ones((2, 3, 4), np.float32), np.zeros((2, 3), np.int32)
-    for _ in range(4):
-        model = jaxfl.models.custom({"w": np.zeros(4)}, lambda p, e: jnp.dot(p["w"], e[0]) ** 2)
-        jaxfl.simulate("fedgd", jaxfl.make_problem(model, rows), key, 2, lr=0.1)
-        assert runs._advance._cache_size() <= 2
+def test_a_seed_is_a_fold_of_the_key(key: jax.Array) -> None:
+    """One rule in runs, in sweeps, and in the user's own loop; without a key it is ``key(0)``."""
+    problem, given = a_problem(), {"eval_every": 2, **FREE}
+    ds = jaxfl.sweep("ldp_sgd", problem, key, 4, seeds=[0, 3], **given)
+    for seed in (0, 3):
+        run = jaxfl.simulate("ldp_sgd", problem, key, 4, seed=seed, **given)
+        expected = jax.random.key_data(jax.random.fold_in(key, seed))
+        np.testing.assert_array_equal(jax.random.key_data(run.key), expected)
+        np.testing.assert_array_equal(
+            ds["gradients"].sel(seed=seed).squeeze(), run.dataset()["gradients"]
+        )
+        f = jaxfl.functions("ldp_sgd", problem, 4, **FREE)
+        np.testing.assert_array_equal(jax.random.key_data(f.init(key, seed).key), expected)
+    same(
+        jaxfl.simulate("ldp_sgd", problem, None, 4, **given),
+        jaxfl.simulate("ldp_sgd", problem, jax.random.key(0), 4, seed=0, **given),
+    )
+
+
+EACH = [
+    pytest.param(row, id=row.name, marks=pytest.mark.plain if row.quick else ())
+    for row in sorted(ROWS, key=lambda row: not row.quick)
+]
+
+
+@pytest.mark.parametrize("row", EACH)
+def test_a_run_is_a_sweep_of_one(row: Row, key: jax.Array) -> None:
+    """Every variable, bit for bit, with its type, dimensions, unit and name."""
+    everything = ("clients", "eps_spent", "x")
+    given: Any = {"rounds": 4, "eval_every": 2, **row.numbers}
+    run = jaxfl.simulate(row.name, row.problem, key, **given).dataset()
+    ds = jaxfl.sweep(row.name, row.problem, key, keep=everything, **given)
+    ds = ds.isel(algorithm=0, seed=0, drop=True)
+    assert set(run.variables) == set(ds.variables)
+    for name, values in run.variables.items():
+        other = ds[name].variable
+        assert (values.dims, values.dtype, values.attrs) == (other.dims, other.dtype, other.attrs)
+        assert values.values.tobytes() == other.values.tobytes(), name
 
 
 def test_a_run_goes_on_only_as_itself(key: jax.Array, tmp_path: Path) -> None:
     """Not without its noise, under another key, with other data, regularizer, sampler or metrics."""
-    problem, file = a_problem(), tmp_path / "run.npz"
-    run = jaxfl.simulate("ldp_sgd", problem, key, 4, checkpoint=file, **FREE)
+    problem, given = a_problem(), {"out": tmp_path, "resume": True}
+    run = jaxfl.simulate("ldp_sgd", problem, key, 4, out=tmp_path, **FREE)
     with_replacement = jaxfl.algorithm(
         "ldp_sgd", sampler=jaxfl.sampling.sampler("with_replacement")
     )
     for what, *others in (
         ("algorithm", "fedsgd", problem, key),
-        ("key", "ldp_sgd", problem, jax.random.key(7)),
+        ("keys", "ldp_sgd", problem, jax.random.key(7)),
         ("data", "ldp_sgd", a_problem(seed=1), key),
         ("objective", "ldp_sgd", a_problem(0.3), key),
         ("sampler", with_replacement, problem, key),
         ("eval_records", "ldp_sgd", dataclasses.replace(problem, evaluated=3), key),
     ):
-        for begun, words in ((run, "belongs to another"), (file, f"its {what} is")):
-            refused(lambda o=others, b=begun: jaxfl.simulate(*o, 8, resume=b), words)
+        numbers = {n: v for n, v in FREE.items() if n != "sigma" or others[0] != "fedsgd"}
+        refused(lambda o=others, n=numbers: jaxfl.simulate(*o, 4, **given, **n), f"its {what} is")
     own = {"mine": lambda problem, x: x[0]}
-    refused(lambda: run.extend(8, metrics=own), "mine")
-    refused(lambda: run.extend(6.5), r"rounds = 6\.5")
     refused(
-        lambda: run.extend(8, lr=0.1, noise="paper"), "lr, noise cannot be set in a resumed run"
+        lambda: jaxfl.simulate("ldp_sgd", problem, key, 4, metrics=own, **given, **FREE), "mine"
     )
+    refused(lambda: jaxfl.simulate("ldp_sgd", problem, key, 4, **FREE, out=tmp_path), "holds a run")
+    refused(lambda: run.extend(6.5), r"rounds = 6\.5")
+    refused(lambda: run.extend(3), "lies before round 4")
     longer = jaxfl.simulate("ldp_sgd", problem, key, 4, metrics=own, **FREE).extend(np.int64(6))
     assert longer.metrics["mine"].shape == (7,)
-    file.write_bytes(file.read_bytes()[:200])
-    refused(
-        lambda: jaxfl.simulate("ldp_sgd", problem, key, 9, resume=file), "not a checkpoint of a run"
-    )
 
 
 @pytest.mark.parametrize(
@@ -150,15 +173,16 @@ def test_totals_are_exact_beyond_32_bits() -> None:
     assert isinstance(Log().total["clients"], int)
 
 
-def test_a_long_call_cannot_overflow(key: jax.Array) -> None:
+def test_a_long_call_cannot_overflow(key: jax.Array, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of 2^16 - 1 rounds that count 2^16 - 1 gradients each: their lower bits fit half of them."""
     most = 2**16 - 1
 
     def round(key: Any, state: Any, problem: Any, hp: Any) -> Any:
         return state._replace(t=state.t + 1), Info(jnp.int32(1), jnp.int32(0), jnp.int32(most))
 
+    monkeypatch.setattr(compute, "rounds_of_call", lambda work: MOST_OF_CALL)
     greedy = jaxfl.algorithm("ldp_gd")._replace(round=round)
-    run = jaxfl.simulate(greedy, a_problem(), key, most, eval_every=0, chunk=2 * most, **QUIET)
+    run = jaxfl.simulate(greedy, a_problem(), key, most, eval_every=0, **QUIET)
     assert run.log.total == {"clients": most, "coordinates": 0, "gradients": most**2, "clamped": 0}
 
 
@@ -217,8 +241,6 @@ def test_a_run_in_one_line(key: jax.Array) -> None:
 MISTAKES = [
     (dict(rounds=0), "rounds = 0"),
     (dict(eval_every=-1), "eval_every = -1"),
-    (dict(chunk=0), "chunk = 0"),
-    (dict(checkpoint_every=5), "checkpoint_every = 5 needs"),
     (dict(sigma=-0.1), "sigma = -0.1"),
     (dict(clip=0.0), "clip = 0.0"),
     (dict(k=99), "99"),
@@ -230,8 +252,7 @@ MISTAKES = [
     (dict(sigma=None, delta=1.5), "delta = 1.5"),
     (dict(shift=2.0), "shift"),
     (dict(cohort=3), "cohort"),
-    (dict(checkpoint="/proc/nowhere/run.npz"), "Cannot write"),
-    (dict(resume="missing.npz", sigma=None, lr=None, clip=None, k=None, batch=None), "missing.npz"),
+    (dict(out="/proc/nowhere/run"), "Cannot write"),
     (dict(algorithm="cdp_sdg"), "did you mean 'cdp_sgd'"),
     (dict(key=0), "jax.random.key"),
     (dict(lr=float("inf")), "lr = inf"),
@@ -244,9 +265,9 @@ MISTAKES = [
     (dict(sigma=float("inf")), "sigma = inf"),
     (dict(sigma=None, eps=1.0, noise_constant=800.0), "noise_constant = 800.0"),
     (dict(key=jax.random.split(jax.random.key(0))), "shape (2,)"),
-    (dict(checkpoint="/tmp"), "it is a folder"),
-    (dict(checkpoint=3), "checkpoint = 3 must be a path"),
-    (dict(resume=jaxfl), "resume = <module 'jaxfl'"),
+    (dict(resume=True), "needs out="),
+    (dict(out=3), "out = 3 must be a path"),
+    (dict(seed=-1), "seed = -1"),
     (dict(sigma=None, delta=1e-320), "at least 1e-300 and below 1 ("),
     (dict(sigma=None, eps=float("inf")), "eps = inf must be above 0 and at most"),
     (dict(clip=1e-30), "clip = 1e-30 is below what the norm of a gradient in 32 bits"),
@@ -279,72 +300,6 @@ def test_mistakes_get_one_sentence(change: dict, words: str, key: jax.Array) -> 
     arguments = {"algorithm": "cdp_sgd", "problem": a_problem(), "key": key, "rounds": 3, **NUMBERS}
     arguments = {k: v for k, v in {**arguments, **change}.items() if v is not None}
     refused(lambda: jaxfl.simulate(**arguments), re.escape(words))
-
-
-def edit(file: Path, change: Callable[[dict[str, Any], dict[str, Any]], object]) -> None:
-    """Change the arrays of a checkpoint, and what it says of itself."""
-    with np.load(file) as held:
-        arrays = dict(held)
-    about = json.loads(arrays.pop("about").tobytes())
-    change(arrays, about)
-    states = [arrays.pop(name) for name in sorted(arrays) if name.startswith("state")]
-    arrays |= {f"state{i}": state for i, state in enumerate(states)}
-    about["leaves"] = len(states)
-    np.savez(file, about=np.frombuffer(json.dumps(about).encode(), np.uint8), **arrays)
-
-
-CUT, SHAPE = "start a new run", "state of another shape than ldp_sgd"
-
-
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        (lambda arrays, about: about["rounds"].pop(), CUT),
-        (lambda arrays, about: about["counts"].pop(), CUT),
-        (lambda arrays, about: about["counts"].__setitem__(-1, {"waiting": 3}), CUT),
-        (lambda arrays, about: arrays.update({"metric.loss": arrays["metric.loss"][:-1]}), CUT),
-        (lambda arrays, about: arrays.pop("state1"), SHAPE),
-        (lambda arrays, about: arrays.update(state1=arrays["state1"][:-1]), SHAPE),
-        (lambda arrays, about: arrays.update(state1=arrays["state1"].astype(float)), SHAPE),
-    ],
-)
-def test_a_checkpoint_cut_or_of_another_shape_is_refused(
-    change: Any, words: str, key: jax.Array, tmp_path: Path
-) -> None:
-    """As of a version whose algorithm remembers something else, or that was interrupted in between."""
-    problem, file = a_problem(), tmp_path / "run.npz"
-    jaxfl.simulate("ldp_sgd", problem, key, 4, checkpoint=file, **FREE)
-    edit(file, change)
-    refused(lambda: jaxfl.simulate("ldp_sgd", problem, key, 9, resume=file), words)
-
-
-@pytest.mark.once
-def test_a_checkpoint_that_does_not_name_an_option_means_its_default(
-    key: jax.Array, tmp_path: Path
-) -> None:
-    """A part and a number that the program has got since; another part is refused by its name."""
-    problem, file = a_problem(), tmp_path / "run.npz"
-    free = {name: value for name, value in FREE.items() if name != "clip"}
-    jaxfl.simulate("ldp_sgd", problem, key, 4, eval_every=1, checkpoint=file, **free)
-
-    def forget(arrays: dict[str, Any], about: dict[str, Any]) -> None:
-        assert about["sources"].pop("clip") == "default"
-        del about["values"]["clip"]
-        for name in ("local", "aggregation"):
-            del about["settings"]["parts"][name]
-
-    edit(file, forget)
-    longer = jaxfl.simulate("ldp_sgd", problem, key, 9, eval_every=1, resume=file)
-    same(longer, jaxfl.simulate("ldp_sgd", problem, key, 9, eval_every=1, **free))
-    assert longer.sources["clip"] == "default"
-    for part, other in (
-        ("aggregation", {"aggregation": jaxfl.aggregations.aggregation("secure_sum")}),
-        ("sampler", {"sampler": jaxfl.sampling.sampler("shuffled")}),
-    ):
-        algorithm = jaxfl.algorithm("ldp_sgd", **other)
-        refused(
-            lambda a=algorithm: jaxfl.simulate(a, problem, key, 9, resume=file), f"its {part} is "
-        )
 
 
 def test_the_worst_client_may_be_one_in_the_middle() -> None:

@@ -25,14 +25,10 @@ from told import refused
 import jaxfl
 from jaxfl.core.schedules import Schedule
 from jaxfl.core.types import Info, State
-from jaxfl.engine import loop
-from jaxfl.engine import run as run_module
+from jaxfl.engine import compute, dataset, loop, plan, program, runs
+from jaxfl.engine.grid import lay_out, spans
 from jaxfl.engine.loop import Work, cadence, work
-from jaxfl.engine.sweeps import engine, gather, look, plan
-from jaxfl.engine.sweeps.grid import lay_out
-from jaxfl.engine.sweeps.look import Plan, Progress
-from jaxfl.engine.sweeps.plan import Chunk, programs, work_of
-from jaxfl.engine.sweeps.sweep import sweep
+from jaxfl.engine.progress import Plan, Progress
 from jaxfl.problems.facts import facts_of
 from jaxfl.problems.public import nonconvex
 
@@ -47,11 +43,11 @@ FREE = {"clip": 2.0, "batch": 4}
 def _fresh(request: pytest.FixtureRequest) -> None:
     """Programs of fast tests are compiled without optimizations: slow ones compile anew."""
     if request.node.get_closest_marker("slow") is not None:
-        engine._compiled.cache_clear()
+        program._compiled.cache_clear()
 
 
 # Slow as compiled for users: bits agree in either code.
-BOTH = pytest.mark.parametrize("code", ["plain", pytest.param("fast", marks=pytest.mark.slow)])
+BOTH = pytest.mark.parametrize("code", ["plain", pytest.param("fast", marks=pytest.mark.full)])
 
 
 def direction(problem: jaxfl.Problem, x: jax.Array) -> jax.Array:
@@ -79,24 +75,19 @@ def silent() -> jaxfl.Problem:
 
 
 def quick(
-    build: Any, grid: Mapping[str, Any], rounds: int | None = 6, **options: Any
+    algorithm: Any, grid: Mapping[str, Any], rounds: Any = 6, **options: Any
 ) -> xarray.Dataset:
-    """A sweep with every round evaluated; what is no option is a number."""
-    own = ("problem", "key", "seeds", "noise", "paired", "memory", "runs_at_once", "devices", "out",
-           "resume", "say", "announce", "progress")  # fmt: skip
-    numbers = {name: options.pop(name) for name in list(options) if name not in own}
-    options = {"problem": common(), "key": jax.random.key(0), "seeds": 2, **options}
-    given = {"numbers": numbers, "eval_every": 1, "metrics": METRICS, **options}
-    return sweep(build, grid, rounds=rounds, **given)
+    """A sweep with every round evaluated."""
+    given = {"problem": common(), "key": jax.random.key(0), "rounds": rounds, "seeds": 2}
+    given |= {"eval_every": 1, "metrics": METRICS, **grid, **options}
+    return jaxfl.sweep(algorithm, **{name: v for name, v in given.items() if v is not None})
 
 
 def alone(
     algorithm: Any, seed: int, rounds: int = 6, problem: Any = None, **numbers: Any
 ) -> jaxfl.Run:
-    key = jax.random.fold_in(jax.random.key(0), seed)
-    return jaxfl.simulate(
-        algorithm, problem or common(), key, rounds, eval_every=1, metrics=METRICS, **numbers
-    )
+    given: Any = {"seed": seed, "eval_every": 1, "metrics": METRICS, **numbers}
+    return jaxfl.simulate(algorithm, problem or common(), None, rounds, **given)
 
 
 def agree(run: jaxfl.Run, cell: xarray.Dataset, rtol: float = WHOLE) -> None:
@@ -134,7 +125,7 @@ def test_of_many_clients_a_sweep_keeps_deciles() -> None:
 @pytest.mark.parametrize(
     "row",
     [
-        pytest.param(row, id=row.name, marks=() if row.name in FAST else pytest.mark.slow)
+        pytest.param(row, id=row.name, marks=() if row.name in FAST else pytest.mark.full)
         for row in ROWS
     ],
 )
@@ -161,21 +152,11 @@ def test_a_sweep_is_its_runs(row: Row) -> None:
     assert ds["diverged_at"].isnull().all()
 
 
-@pytest.mark.once
-def test_without_key_seeds_are_keys() -> None:
-    ds = quick("ldp_gd", {"lr": [0.1, 0.2]}, key=None, seeds=[5], sigma=0.1)
-    run = jaxfl.simulate(
-        "ldp_gd", common(), jax.random.key(5), 6, eval_every=1, metrics=METRICS, lr=0.2, sigma=0.1
-    )
-    agree(run, ds.isel(algorithm=0, lr=1, seed=0))
-
-
 def test_the_default_cadence_is_that_of_each_run() -> None:
     """It follows from each cell's own rounds."""
     numbers = {"sigma": 0.1, "lr": 0.1}
-    ds = sweep("ldp_gd", {"rounds": [250, 5]}, common(), jax.random.key(0), numbers=numbers)
-    key = jax.random.fold_in(jax.random.key(0), 0)
-    run = jaxfl.simulate("ldp_gd", common(), key, 250, **numbers)
+    ds = jaxfl.sweep("ldp_gd", common(), rounds=[250, 5], **numbers)
+    run = jaxfl.simulate("ldp_gd", common(), rounds=250, **numbers)
     cell = ds.isel(algorithm=0, rounds=0, seed=0)
     seen = cell["round"][cell["loss"].notnull()]
     np.testing.assert_array_equal(seen, run.rounds)
@@ -202,8 +183,8 @@ def test_cells_share_the_metrics_of_round_0(paired: bool, monkeypatch: pytest.Mo
         monkeypatch.setattr(plan, "CALL", least)
         seen.clear()
         found.append(
-            jaxfl.sweep("soteriafl_sgd", grid, problem, rounds=4, seeds=2, numbers=numbers,
-                        eval_every=2, metrics={"total": counted}, paired=paired)
+            jaxfl.sweep("soteriafl_sgd", problem, rounds=4, seeds=2, eval_every=2,
+                        metrics={"total": counted}, paired=paired, **numbers, **grid)
         )  # fmt: skip
         jax.effects_barrier()
         evaluated.append(len(seen))
@@ -238,11 +219,12 @@ def test_cells_that_release_the_same_are_accounted_once(monkeypatch: pytest.Monk
     def counted(name: str, real: Callable[..., Any]) -> Callable[..., Any]:
         return lambda *args: asked[name].append(args) or real(*args)
 
-    for place, name in ((gather.reports, "report"), (gather, "best_of")):
-        monkeypatch.setattr(place, name, counted(name, getattr(place, name)))
+    honest = functools.lru_cache(counted("report", runs.reports.report))
+    monkeypatch.setattr(runs, "_report", honest)
+    monkeypatch.setattr(dataset, "best_of", counted("best_of", dataset.best_of))
     grid = {"eps": [1.37, 4.21], "omega": [0, 1], "lr": [0.1, 0.2, 0.3]}
     numbers = {"batch": 4}
-    ds = jaxfl.sweep("cdp_sgd", grid, a_problem(), rounds=5, seeds=2, numbers=numbers, paired=False)
+    ds = jaxfl.sweep("cdp_sgd", a_problem(), rounds=5, seeds=2, paired=False, **numbers, **grid)
     assert ds["eps_of_choice"].notnull().all()
     assert {name: len(seen) for name, seen in asked.items()} == {"report": 2, "best_of": 2}
 
@@ -425,7 +407,7 @@ def test_static_axes() -> None:
     ds = quick(build, grid, problem=problem, sigma=0.1, announce=plans.append)
     assert ds["loss"].dims == ("algorithm", "compressor", "clients", "lr", "seed", "round")
     assert made == [3, 5]
-    assert (plans[0].compilations, plans[0].runs) == (4, 16)
+    assert (len(plans[0].programs), plans[0].runs) == (4, 16)
     assert repr(plans[0]).startswith("16 runs in 4 compilations, about 4 chunks of ")
     assert "lambda" not in repr(plans[0])
     for compressor, clients in (("identity", 5), ("natural", 3)):
@@ -481,7 +463,7 @@ def test_a_diverged_cell_is_frozen_alone(code: str, monkeypatch: pytest.MonkeyPa
 def test_a_lost_chunk_ends_early(monkeypatch: pytest.MonkeyPatch) -> None:
     """And the result has the same shape as one that was watched less closely."""
     calls = []
-    honest = engine.compiled
+    honest = compute.compiled
 
     def counting(*args: Any) -> Any:
         run = honest(*args)
@@ -492,7 +474,7 @@ def test_a_lost_chunk_ends_early(monkeypatch: pytest.MonkeyPatch) -> None:
 
         return run._replace(call=call)
 
-    monkeypatch.setattr(engine, "compiled", counting)
+    monkeypatch.setattr(compute, "compiled", counting)
     results = {}
     for seconds in (0.0, 1e9):
         calls.clear()
@@ -515,24 +497,21 @@ def test_progress_and_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     given: Any = dict(runs_at_once=2, out=tmp_path, announce=plans.append, progress=seen.append)
     ds = quick("fedgd", {"lr": [0.4, 0.1, 0.2]}, **given)
     (plan,) = plans
-    assert (plan.runs, plan.compilations, plan.chunks, plan.done, plan.left) == (6, 1, 4, 0, 6)
+    assert (plan.runs, len(plan.programs), plan.chunks, plan.finished, plan.left) == (6, 1, 4, 0, 6)
     assert 0 < plan.bytes <= plan.available
     assert 0 < plan.evaluation < 1 < plan.states < plan.disk
     assert "MiB, 0.0 of them states from which runs continue" in str(plan)
     assert plan.programs == ("fedgd on data, 3 settings x 2 seeds: 2 runs at once",)
-    assert 0 < plan.time() < 60
-    compiling, *busy, merging = seen
-    assert (compiling.doing, compiling.total) == (
-        "compiling 1 of 1: fedgd on data, 3 settings x 2 seeds",
-        36,
-    )
-    assert {p.doing for p in busy} == {""} != {merging.doing}
+    busy = [now for now in seen if not now.doing]
+    assert seen[0].doing == "compiling fedgd on data, 3 settings x 2 seeds: 2 runs at once"
+    assert seen[0].total == 36
+    assert seen[-1].doing == "merging the chunks"
     assert {(p.chunk, p.chunks) for p in busy} == {(i, 4) for i in (1, 2, 3, 4)}
     assert all(p.seconds_left > 0 for p in busy[:-1])  # from the first evaluation on
     assert busy[-1].seconds_left == 0
     assert seen[-1].done == seen[-1].total == 6 * 6
     assert [p.done for p in seen] == sorted(p.done for p in seen)
-    assert seen[-1].best == pytest.approx(float(ds["loss"].min()), rel=1e-6)
+    assert seen[-1].loss == pytest.approx(float(ds["loss"].min()), rel=1e-6)
     assert seen[-1].where.startswith("fedgd lr=0.4 seed=")
     (tmp_path / "chunks" / "chunk-00003.npz").unlink()
     monkeypatch.undo()
@@ -541,50 +520,17 @@ def test_progress_and_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert {p.where for p in seen if not p.doing} == {"fedgd lr=0.4 seed=0"}
 
 
-def test_the_time_left_follows_the_speed_of_each_program(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A program that has not begun takes the common speed; one that has mostly its own."""
-    now = [0.0]
-    monkeypatch.setattr(look.time, "perf_counter", lambda: now[0])
-    grid = lay_out("fedgd", {"rounds": [10, 30]}, common(), None, 1, {"lr": 0.1}, "calibrated")
-    (program,) = programs(grid)
-    twice = [program._replace(cells=(cell,)) for cell in program.cells]
-    first, second = Chunk(0, (0,), (0,)), Chunk(1, (0,), (0,))
-    one = [work_of(twice[i], chunk) for i, chunk in enumerate((first, second))]
-    assert one[0] == one[1]
-    work = [T * one[0].round + 2 * one[0].evaluation for T in (10, 30)]
-    seen: list[Progress] = []
-    watch = look.Look(twice, [(first, 0), (second, 0)], [0], seen.append)
-    watch.begin(first, 0)
-    now[0] = 4.0
-    watch.at(first, 5, np.ones((1, 1)), work[0] / 2, True)
-    assert seen[-1].seconds_left == pytest.approx(4.0 + 8 * work[1] / work[0])
-    now[0] = 8.0
-    watch.passed(0, work[0] / 2)
-    watch.finished(first, np.ones((1, 1, 2)))
-    watch.begin(second, 0)
-    now[0] = 9.0
-    watch.at(second, 15, np.ones((1, 1)), work[1] / 2, True)
-    assert (seen[-1].chunk, seen[-1].done) == (2, 10 + 15)
-    common_pace = 9.0 / (work[0] + work[1] / 2)
-    pace = (1.0 + 0.05 * work[1] * common_pace) / (0.55 * work[1])
-    assert seen[-1].seconds_left == pytest.approx(work[1] / 2 * pace)
-
-
 @pytest.mark.once
 def test_calls_are_short_and_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of three rounds here, evaluated at the marks alone, in a run and in a sweep."""
-    given: Any = {"sigma": 0.1, "lr": 0.1, "eval_every": 0}
-    job: Any = dict(grid={"lr": [0.1]}, problem=common(), rounds=20, eval_every=10)
-    job["numbers"] = {"sigma": 0.1}
-    key = jax.random.fold_in(jax.random.key(0), 0)
-    swept = sweep("ldp_gd", **job)
-    run = jaxfl.simulate("ldp_gd", common(), key, 20, **given)
-    each = work(common(), run.values, run.facts).round
+    """Of three rounds here, evaluated at the marks alone."""
+    job: Any = dict(rounds=20, eval_every=10, sigma=0.1, lr=0.1)
+    whole = jaxfl.simulate("ldp_gd", common(), **job)
+    each = work(common(), whole.values, whole.facts).round
     monkeypatch.setattr(loop, "CALL", 3.5 * each)
     ends: list[int] = []
-    honest, step = engine.compiled, run_module._advance
+    honest = compute.compiled
 
-    def compiled(*args: Any) -> engine.Compiled:
+    def compiled(*args: Any) -> program.Compiled:
         made = honest(*args)
 
         def call(*inputs: Any) -> Any:
@@ -593,22 +539,10 @@ def test_calls_are_short_and_change_nothing(monkeypatch: pytest.MonkeyPatch) -> 
 
         return made._replace(call=call)
 
-    monkeypatch.setattr(engine, "compiled", compiled)
-    again = sweep("ldp_gd", **job)
-    xarray.testing.assert_equal(again, swept)
+    monkeypatch.setattr(compute, "compiled", compiled)
+    short = jaxfl.simulate("ldp_gd", common(), **job)
+    xarray.testing.assert_equal(short.dataset(), whole.dataset())
     assert ends == [0, 3, 6, 9, 10, 13, 16, 19, 20]
-    ends.clear()
-
-    def counted(*inputs: Any) -> Any:
-        ends.append(int(inputs[3]))
-        return step(*inputs)
-
-    counted._cache_size = step._cache_size  # type: ignore[attr-defined]
-    counted.lower = step.lower  # type: ignore[attr-defined]
-    monkeypatch.setattr(run_module, "_advance", counted)
-    short = jaxfl.simulate("ldp_gd", common(), key, 20, **given)
-    np.testing.assert_array_equal(short.x, run.x)
-    assert ends == [0, 3, 6, 9, 12, 15, 18, 20]
 
 
 COSTS = [  # work of a round and of an evaluation, rounds, and rounds between evaluations
@@ -645,7 +579,7 @@ def test_totals_beyond_32_bits() -> None:
         return state._replace(t=state.t + 1), Info(jnp.int32(1), jnp.int32(0), jnp.int32(most))
 
     greedy = jaxfl.algorithm("ldp_gd")._replace(round=round)
-    ds = sweep(greedy, {"lr": [0.1]}, common(), rounds=2500, eval_every=2100, numbers={"sigma": 1})
+    ds = jaxfl.sweep(greedy, common(), rounds=2500, eval_every=2100, sigma=1, lr=[0.1])
     found = ds["gradients"].isel(algorithm=0, lr=0, seed=0).values.tolist()
     assert found == [0, 2100 * most, 2500 * most]
     assert ds["messages"].values.ravel().tolist() == [0, 2100, 2500]
@@ -654,31 +588,24 @@ def test_totals_beyond_32_bits() -> None:
 # --- mistakes ------------------------------------------------------------------------------------
 
 MISTAKES: list[tuple[dict[str, Any], str]] = [
-    (dict(grid={"learning_rate": [0.1]}), "'learning_rate': did you mean 'lr'? known:"),
-    (dict(lr=0.1), "no argument of sweep: if it is a hyper-parameter"),
-    (dict(grid={"lr": []}), "axis lr has no values"),
-    (dict(grid={"lr": [0.1, 0.2, 0.1]}), "lr has 0.1 twice"),
-    (dict(grid={"lr": 0.1}), "lr = 0.1 must be a list"),
-    (dict(grid={"lr": ["fast"]}), "'fast'"),
-    (dict(grid={"lr": [lambda t: 0.1, lambda t: 0.2]}), "<lambda> twice: give it once, or a name"),
-    (dict(numbers={"lr": 0.1, "sigma": 0.1}), "lr = 0.1 is fixed, and an axis too"),
-    (dict(numbers={"sigma": 0.1, "k": 2}), "'k'"),
-    (dict(grid={"rounds": [3, 4]}), "rounds = 3 is fixed, and an axis"),
-    (dict(grid={"seed": [0, 1]}), "seeds="),
-    *(
-        (dict(grid={n: [1, 2]}), f"cannot be called '{n}'")
-        for n in ("n", "loss", "flag", "used_lr")
-    ),
-    (dict(grid={"lr": [0.1, -0.2, 0.3]}), "ldp_gd with lr=-0.2, sigma=0.1: lr = -0.2"),
-    (dict(grid={"sigma": [0.1], "lr": [0.1]}, numbers={"clip": 0.0}), "clip = 0.0"),
-    (dict(build="fedgd", grid={"eps": [1.0]}, numbers={}), "'eps'"),
-    (dict(build="ldp_dg"), "did you mean 'ldp_gd'"),
-    (dict(build=["ldp_gd", "ldp_gd"]), "ldp_gd twice"),
-    (dict(build=[3]), "build = [3]"),
-    (dict(build=lambda: 3), "returned 3"),
-    (dict(build=lambda compressor: "ldp_gd"), "asks for compressor"),
-    (dict(build="ldp_gd", grid={"algorithm": ["fedgd"]}), "'algorithm'"),
+    (dict(learning_rate=[0.1]), "'learning_rate': did you mean 'lr'? known:"),
+    (dict(lr=[]), "axis lr has no values"),
+    (dict(lr=[0.1, 0.2, 0.1]), "lr has 0.1 twice"),
+    (dict(lr=["fast"]), "'fast'"),
+    (dict(lr=[lambda t: 0.1, lambda t: 0.2]), "<lambda> twice: give it once, or a name"),
+    (dict(k=2), "'k'"),
+    (dict(seed=[0, 1]), "seeds="),
+    *((dict([(n, [1, 2])]), f"cannot be called '{n}'") for n in ("n", "loss", "flag", "used_lr")),
+    (dict(lr=[0.1, -0.2, 0.3]), "ldp_gd with lr=-0.2, sigma=0.1: lr = -0.2"),
+    (dict(clip=0.0), "clip = 0.0"),
+    (dict(algorithm="fedgd", eps=[1.0], sigma=None), "'eps'"),
+    (dict(algorithm="ldp_dg"), "did you mean 'ldp_gd'"),
+    (dict(algorithm=["ldp_gd", "ldp_gd"]), "ldp_gd twice"),
+    (dict(algorithm=[3]), "algorithm = [3]"),
+    (dict(algorithm=lambda: 3), "returned 3"),
+    (dict(algorithm=lambda compressor: "ldp_gd"), "asks for compressor"),
     (dict(problem=3), "problem = 3"),
+    (dict(problem={"lr": [0.1]}), "axes are keywords, as in lr=[0.1, 0.3]"),
     (dict(problem=lambda clients: common()), "asks for clients"),
     (dict(seeds=0), "seeds = 0"),
     (dict(seeds=[0, 0]), "seeds = [0, 0]"),
@@ -689,6 +616,7 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     (dict(key=0), "jax.random.key"),
     (dict(eval_every=-1), "eval_every = -1"),
     (dict(noise="none"), "noise = 'none'"),
+    (dict(keep=["clientele"]), "keep = 'clientele'"),
     (dict(resume=True), "needs out="),
     (dict(rounds=0), "rounds = 0"),
     (dict(memory=0), "memory = 0"),
@@ -697,7 +625,7 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     (dict(out="/proc/nowhere/sweep"), "Cannot write"),
     (dict(out="/proc/version"), "is a file"),
     (dict(out=3), "out = 3 must be a path"),
-    (dict(grid={"lr": np.ones((2, 2))}), "must be a list of values"),
+    (dict(lr=np.ones((2, 2))), "must be a list of values"),
     (dict(problem=lambda: 3), "problem = 3 must be a Problem"),
     (dict(progress=3), "progress = 3 must be True"),
 ]
@@ -705,8 +633,9 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
 
 @pytest.mark.once
 def test_an_axis_is_any_iterable() -> None:
-    for values in (np.array([0.1, 0.2]), jnp.array([0.1, 0.2]), iter((0.1, 0.2)), {0.1: 1, 0.2: 2}):
-        laid = lay_out("ldp_gd", {"lr": values}, common(), 3, 1, {"sigma": 0.1}, "calibrated")
+    for values in (np.array([0.1, 0.2]), jnp.array([0.1, 0.2]), iter((0.1, 0.2)), (0.1, 0.2)):
+        axes, numbers = spans({"lr": values, "rounds": 3, "sigma": 0.1})
+        laid = lay_out("ldp_gd", common(), axes, numbers, 1, "calibrated", "train")
         np.testing.assert_allclose(laid.numbers[0].labels, [0.1, 0.2], 1e-6)
         assert len(laid.studies[0].cells) == 2
 
@@ -738,6 +667,6 @@ def test_a_broken_gradient_bound_is_flagged() -> None:
 @pytest.mark.once
 @pytest.mark.parametrize(("change", "words"), MISTAKES, ids=range(len(MISTAKES)))
 def test_mistakes_get_one_sentence(change: dict[str, Any], words: str) -> None:
-    grid, key = {"lr": [0.1, 0.2]}, jax.random.key(0)
-    given = dict(build="ldp_gd", grid=grid, problem=common(), key=key, rounds=3)
-    refused(lambda: sweep(**{**given, "numbers": {"sigma": 0.1}, **change}), re.escape(words))
+    given = dict(algorithm="ldp_gd", problem=common(), rounds=3, lr=[0.1, 0.2], sigma=0.1)
+    arguments = {name: v for name, v in {**given, **change}.items() if v is not None}
+    refused(lambda: jaxfl.sweep(**arguments), re.escape(words))

@@ -13,6 +13,7 @@ from told import refused
 
 import jaxfl
 from jaxfl.cli import main
+from jaxfl.core.errors import JaxflWarning
 from jaxfl.privacy import (
     Event,
     Increments,
@@ -26,6 +27,7 @@ from jaxfl.privacy import (
     svrg,
 )
 from jaxfl.privacy.dp_event import accountant, dp_event, neighboring_relation
+from jaxfl.privacy.events import Stated, Unproven
 
 pytestmark = pytest.mark.once
 DELTA = 1e-5
@@ -69,6 +71,7 @@ def theirs(event: Any, delta: float) -> float:
     return float(one.compose(dp_event(event, delta)).get_epsilon(delta))
 
 
+@pytest.mark.plain
 @pytest.mark.parametrize("name", EXACT)
 def test_their_accountant_gives_our_eps(name: str) -> None:
     event = EXACT[name]
@@ -82,6 +85,7 @@ def test_their_bound_of_subsets_holds_ours(name: str) -> None:
     assert 1 <= theirs(event, DELTA) / epsilon(event, DELTA).eps <= 2
 
 
+@pytest.mark.full
 def test_gaussians_are_exported_for_every_accountant() -> None:
     """No convention of dp_accounting for neighbours makes their eps smaller than ours."""
     event = dp_event(FULL, DELTA)
@@ -111,6 +115,7 @@ def test_sampling_with_replacement_is_described_though_nobody_accounts_for_it() 
     assert accountant(event, DELTA).startswith("none")
 
 
+@pytest.mark.full
 def test_every_algorithm_exports() -> None:
     """All but those whose records enter every release, drawn or not."""
     lost = {"soteriafl_svrg", "soteriafl_saga", "ldp_svrg"}
@@ -144,3 +149,14 @@ def test_the_command_line_exports(capsys: pytest.CaptureFixture[str]) -> None:
     assert "needs delta" in capsys.readouterr().err
     assert main([*question.split()[:-1], "png", "--delta", "1e-5"]) != 0
     assert "dp-event" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("unchecked", "words"), [(Unproven(FULL, "mine"), "mine"), (Stated(FULL), "the user states it")]
+)
+def test_a_description_inside_a_sequence_is_exported_with_a_warning(
+    unchecked: Any, words: str
+) -> None:
+    with pytest.warns(JaxflWarning, match=f"^This DpEvent is a description: {words}"):
+        found = dp_event(Sequence((COINS, unchecked)), DELTA)
+    assert found == dp_event(Sequence((COINS, FULL)), DELTA)

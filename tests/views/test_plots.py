@@ -79,6 +79,9 @@ def test_labels_of_one_result(ds: xarray.Dataset) -> None:
         "; the paper's formula says ",
     ):
         assert expected in text
+    (legend,) = plots.curves(ds).legends
+    named = ["worst client", "mean over clients", "running mean", "at this round"]
+    assert [text.get_text() for text in legend.get_texts()] == named
     once = plots.curves(ds.isel(round=[0]), title="a title of mine")
     assert "a title of mine" in words(once)
     assert "o" in {line.get_marker() for line in once.axes[0].get_lines()}
@@ -186,6 +189,7 @@ def test_divergence_ends_in_a_cross(ds: xarray.Dataset, bad: float, first: int) 
     for data in (lost, [("fine", ds), ("lost", lost)]):
         figure = plots.curves(data)
         assert ended in words(figure)
+        assert "outside of the picture" not in words(figure) or first > 1
         assert "A cross: from the next evaluation on infinite" in words(figure)
         assert figure.axes[0].get_xlim() == pytest.approx((-0.05 * 24, 1.05 * 24))  # planned
         bits = ds["uplink_bits"].values[-1:]

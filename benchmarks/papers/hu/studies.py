@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from papers.courses import chain, courses, epsilons, find, name_of, ordered, ordering
 from papers.entry import Epsilons, Job, Numbers, Row
@@ -55,12 +55,12 @@ class Convergence(NamedTuple):
             return job.sweep(
                 name,
                 algorithm(),
-                {**grid, "lr": steps},
                 adult(self.model, job.data),
                 rounds=100,
                 eval_every=every,
-                numbers={"clip": 1.0, "batch": 61, "cohort": COHORT, "delta": DELTA},
                 seeds=seeds,
+                lr=steps,
+                **{**grid, "clip": 1.0, "batch": 61, "cohort": COHORT, "delta": DELTA},
             )
 
         lr = self.steps[int(best(runs("steps", self.steps, 0, job.few)))]
@@ -78,32 +78,35 @@ class Convergence(NamedTuple):
         taus, sigmas = (sorted({c[name] for c in cells}) for name in ("local_steps", "sigma"))
         when = "after round 1" if self.rounds == 1 else f"rounds 1 to {self.rounds}"
 
+        def along(
+            metric: str, window: str, sign: int, where: str, axis: str, over: dict[float, Any]
+        ) -> Row:
+            """Compare the cells of ``over``, by their values on one axis."""
+            return ordering(
+                f"{name_of(metric)}, {where}, for {axis} = {_list([*over])}",
+                f"{'rises' if sign > 0 else 'falls'} with {axis}",
+                [cell[f"{metric}@{window}"] for cell in over.values()],
+                sign,
+            )
+
         def of_tau(metric: str, window: str, sign: int, says: str) -> list[Row]:
-            return [
-                ordering(
-                    f"{name_of(metric)}, {says}, σ = {sigma:g}, for τ = {_list(taus)}",
-                    f"{'rises' if sign > 0 else 'falls'} with τ",
-                    [
-                        find(cells, sigma=sigma, local_steps=tau)[f"{metric}@{window}"]
-                        for tau in taus
-                    ],
-                    sign,
-                )
+            rows = {
+                sigma: {tau: find(cells, sigma=sigma, local_steps=tau) for tau in taus}
                 for sigma in sigmas
+            }
+            return [
+                along(metric, window, sign, f"{says}, σ = {sigma:g}", "τ", row)
+                for sigma, row in rows.items()
             ]
 
         def of_sigma(metric: str, sign: int) -> list[Row]:
-            return [
-                ordering(
-                    f"{name_of(metric)}, {LATE}, τ = {tau:g}, for σ = {_list(sigmas)}",
-                    f"{'rises' if sign > 0 else 'falls'} with σ",
-                    [
-                        find(cells, sigma=sigma, local_steps=tau)[f"{metric}@floor"]
-                        for sigma in sigmas
-                    ],
-                    sign,
-                )
+            rows = {
+                tau: {sigma: find(cells, sigma=sigma, local_steps=tau) for sigma in sigmas}
                 for tau in taus
+            }
+            return [
+                along(metric, "floor", sign, f"{LATE}, τ = {tau:g}", "σ", row)
+                for tau, row in rows.items()
             ]
 
         return [
@@ -130,7 +133,7 @@ class Convergence(NamedTuple):
         ]
 
 
-# --- Figures 5 and 6: beside DP-SGD ---------------------------------------------------------------
+# --- Figures 5 and 6: compared with DP-SGD --------------------------------------------------------
 
 
 class Comparison(NamedTuple):
@@ -156,16 +159,15 @@ class Comparison(NamedTuple):
         for noise in ("paper", "calibrated"):
             ds = job.sweep(
                 noise,
-                algorithm,
-                {"algorithm": ["private_local_sgd", "local_dp_sgd"], "local_steps": [self.tau],
-                 "lr": list(steps)},
+                [algorithm("private_local_sgd"), algorithm("local_dp_sgd")],
                 adult(self.model, job.data),
                 rounds=self.rounds,
                 eval_every=1,
                 noise=noise,
-                numbers={"clip": 1.0, "batch": self.batch, "cohort": COHORT, "eps": 10.0,
-                         "delta": DELTA},
-            )  # fmt: skip
+                lr=steps,
+                **{"local_steps": [self.tau], "clip": 1.0, "batch": self.batch},
+                **{"cohort": COHORT, "eps": 10.0, "delta": DELTA},
+            )
             ds["grad_norm"] = ds["grad_norm_sq"] ** 0.5
             ds = ds.isel(lr=best(ds, ["algorithm"]))
             for cell in courses(ds, (self.metric, "test_accuracy"), windows):
@@ -222,14 +224,14 @@ class Tradeoff(NamedTuple):
             ds = job.sweep(
                 noise,
                 lambda aggregation: algorithm(aggregation=aggregation),
-                {"aggregation": ["secure_sum", "plain_sum"], "eps": list(eps), "lr": job.some(self.steps)},
                 adult(self.model, job.data),
                 rounds=total,
                 eval_every=0,
                 noise=noise,
-                numbers={"clip": 1.0, "batch": batch, "cohort": COHORT, "local_steps": self.tau,
-                         "delta": DELTA},
-            )  # fmt: skip
+                aggregation=["secure_sum", "plain_sum"],
+                **{"eps": eps, "lr": job.some(self.steps), "clip": 1.0, "batch": batch},
+                **{"cohort": COHORT, "local_steps": self.tau, "delta": DELTA},
+            )
             end = {"end": lambda rounds: rounds == rounds[-1]}
             ds = ds.isel(lr=best(ds, ["aggregation", "eps"]))
             for cell in courses(ds, ("loss", "test_accuracy"), end):

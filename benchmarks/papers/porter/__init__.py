@@ -1,4 +1,4 @@
-"""PORTER beside decentralized SGD: what privacy, compression and connectivity cost a network.
+"""PORTER and decentralized SGD: what privacy, compression and connectivity cost a network.
 
 B. Li, Y. Chi: Convergence and Privacy of Decentralized Nonconvex Optimization with Gradient Clipping
 and Communication Compression.  2023.
@@ -41,11 +41,12 @@ def measure(job: Job) -> Numbers:
                     ds = job.sweep(
                         f"{how}-{graph}-{name}-{amount}",
                         algorithm(name, graph=graph),
-                        {"eps": job.some(EPS), "lr": STEPS},
                         census(how, job.data),
                         rounds=rounds,
                         eval_every=0,
-                        numbers={"clip": 1.0, "batch": BATCH, "delta": DELTA, **kept},
+                        eps=job.some(EPS),
+                        lr=STEPS,
+                        **{"clip": 1.0, "batch": BATCH, "delta": DELTA, **kept},
                     )
                     chosen = ds.isel(lr=best(ds["loss"].isel(round=-1, drop=True)))
                     place = {"how": how, "graph": graph, "amount": amount, "delta": DELTA}

@@ -259,8 +259,8 @@ class PaperRules(NamedTuple):
 
         With shuffled epochs, :class:`jaxfl.privacy.events.LocalSteps`.  With another sampler every
         local step is a release, of which the message is a function; one step under an aggregation
-        is :func:`jaxfl.rounds.transcript.event`.  What follows from the convexity of losses is stated by
-        the user where jaxfl does not know it.
+        is :func:`jaxfl.rounds.transcript.event`.  What follows from the convexity and the smoothness of
+        losses is stated by the user where jaxfl does not know them.
         """
         body, mechanism = self.body, self.body.mechanism
         if mechanism.std is None:
@@ -291,14 +291,18 @@ class PaperRules(NamedTuple):
             return events.Event(rows, steps, sigma, turns, trust=trust)
 
         found = worst(facts, client)
-        return events.Stated(found) if convex and facts.contracts is None else found
+        users = facts.contracts is None or facts.smoothness is None
+        return events.Stated(found) if convex and users else found
 
     def _contracts(self, values: Mapping[str, Any], facts: ProblemFacts) -> bool:
-        """eta <= 2/L, as far as L is known, and clipped losses that are convex, as far as that is."""
-        if facts.contracts is False:
+        """eta <= 2/L, and clipped losses that are convex, as far as the model or the user says so.
+
+        Of the L of a model and one that the user gives, the larger counts.
+        """
+        known = [L for L in (facts.smoothness, values.get("smoothness")) if L is not None]
+        if facts.contracts is False or not known:
             return False
-        L = values.get("smoothness", facts.smoothness)
-        return L is not None and L * local.largest(values["lr"], values["rounds"]) <= 2
+        return max(known) * local.largest(values["lr"], values["rounds"]) <= 2
 
     def _of_a_client(self, values: Mapping[str, Any], facts: ProblemFacts) -> Any:
         """One client's update has norm at most S, and enters the mean with weight w/r."""

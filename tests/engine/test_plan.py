@@ -17,11 +17,11 @@ from rows import a_problem
 
 import jaxfl
 from jaxfl.core.memory import _of_group
-from jaxfl.core.types import ProblemFacts
-from jaxfl.engine.sweeps import engine, fit
-from jaxfl.engine.sweeps.grid import Cell, Grid, lay_out
-from jaxfl.engine.sweeps.plan import chunks, programs
-from jaxfl.engine.sweeps.sweep import sweep
+from jaxfl.engine import program as engine
+from jaxfl.engine.compute import budget
+from jaxfl.engine.grid import Cell, Grid, lay_out, spans
+from jaxfl.engine.plan import Options, Program, chunks, halves, programs
+from jaxfl.engine.store import PLANNED
 
 pytestmark = pytest.mark.once
 
@@ -45,7 +45,9 @@ def laid(
     **numbers: Any,
 ) -> Grid:
     fixed = {name: v for name, v in {**FREE, **numbers}.items() if name not in axes}
-    return lay_out(build, axes, problem or large(), rounds, seeds, fixed, "calibrated")
+    fixed |= {} if rounds is None else {"rounds": rounds}
+    given = spans(axes)[0]
+    return lay_out(build, problem or large(), given, fixed, seeds, "calibrated", "train")
 
 
 # --- the grid ------------------------------------------------------------------------------------
@@ -62,7 +64,7 @@ def test_cells_of_a_grid() -> None:
         assert study.place == place
         assert [cell.place for cell in study.cells] == [(0, 0), (0, 1), (1, 0), (1, 1)]
         cell = study.cells[2]
-        assert (cell.values["lr"], cell.values["batch"], cell.facts.rounds) == (0.2, 2, 5)
+        assert (cell.values["lr"], cell.values["batch"], cell.rounds) == (0.2, 2, 5)
         assert cell.sources["batch"] == "given"
         assert "name=" + "xy"[place[1]] in cell.label
 
@@ -114,16 +116,17 @@ def test_programs_split_where_padding_would_double_the_work(batches: list[int], 
         ({"k": [1, 8]}, {"batch": 500}, 1),  # coordinates weigh nothing beside many rows
         ({"k": [1, 8]}, {"batch": 1}, 2),  # and much beside one
         ({"k": [6, 8]}, {"batch": 1}, 1),
-        ({"rounds": [3, 3000], "lr": [0.1, 1e-9]}, {"rounds": None, "batch": 4, "k": 2}, 1),
+        ({"rounds": [3, 3000], "lr": [0.1, 1e-9]}, {"batch": 4, "k": 2}, 1),
     ],
 )
 def test_k_alone_may_split_too_and_rounds_never(axes: Any, fixed: Any, count: int) -> None:
     """T fills no capacity, however different: cells that are done are not computed."""
     build = jaxfl.algorithm("cdp_sgd", sampler=jaxfl.sampling.sampler("without_replacement"))
-    made = programs(laid(axes, build, **fixed))
+    rounds = None if "rounds" in axes else 5
+    made = programs(laid(axes, build, rounds=rounds, **fixed))
     assert len(made) == count
     if "rounds" in axes:
-        _, todo = chunks(0, made[0].cells, 1, 100)
+        todo = chunks(0, made[0], [0], 100)
         assert sorted(len(chunk.cells) for chunk in todo) == [2, 2]
 
 
@@ -141,7 +144,7 @@ def test_algorithms_have_draws_of_their_own_unless_paired(paired: bool) -> None:
     run: Any = SimpleNamespace(shape=(1, 1), shardings=(here,) * 3)
     found = set()
     for program in programs(laid({"lr": [0.1]}, ["ldp_gd", "ldp_sgd"], large(64))):
-        _, (chunk,) = chunks(0, program.cells, 1, 100)
+        (chunk,) = chunks(0, program, [0], 100)
         keys, _ = engine.inputs(program, chunk, run, [jax.random.key(0)], paired)
         found.add(tuple(jax.random.key_data(keys).ravel().tolist()))
     assert len(found) == (1 if paired else 2)
@@ -160,9 +163,14 @@ def test_numbers_that_no_chunk_varies_are_shared() -> None:
 # --- chunks --------------------------------------------------------------------------------------
 
 
-def cells(*batches: int) -> list[Cell]:
-    facts = ProblemFacts(2, 8, 8, 8, 5, 1.0, (8,))
-    return [Cell((i,), f"{i}", {"batch": b, "lr": i}, {}, facts) for i, b in enumerate(batches)]
+def made_of(*batches: int) -> Program:
+    (program,) = programs(laid({"lr": [0.1]}, problem=a_problem()))
+    facts = program.cells[0].facts
+    some = [
+        Cell((i,), f"{i}", {"batch": b, "lr": i, "rounds": 5}, {}, facts, 5)
+        for i, b in enumerate(batches)
+    ]
+    return program._replace(cells=tuple(some))
 
 
 @settings(max_examples=300)
@@ -175,7 +183,8 @@ def cells(*batches: int) -> list[Cell]:
 def test_chunks_cover_every_run_once(sizes: list[int], seeds: int, limit: int, parts: int) -> None:
     """Within the limit, divisible by the devices, one batch size in each."""
     batches = [b + 1 for b, size in enumerate(sizes) for _ in range(size)]
-    (tall, wide), todo = chunks(3, cells(*batches), seeds, limit, parts)
+    todo = chunks(3, made_of(*batches), range(seeds), limit, parts)
+    ((tall, wide),) = {chunk.shape for chunk in todo}
     found = [(j, s) for chunk in todo for j in chunk.cells for s in chunk.seeds]
     assert sorted(found) == list(itertools.product(range(len(batches)), range(seeds)))
     assert tall * wide <= max(limit, parts)
@@ -200,8 +209,28 @@ def test_chunks_cover_every_run_once(sizes: list[int], seeds: int, limit: int, p
     ],
 )
 def test_shapes(size: int, seeds: int, limit: int, parts: int, shape: tuple[int, int]) -> None:
-    found, _ = chunks(0, cells(*[1] * size), seeds, limit, parts)
-    assert found == shape
+    assert chunks(0, made_of(*[1] * size), range(seeds), limit, parts)[0].shape == shape
+
+
+@settings(max_examples=100)
+@given(cells=st.integers(1, 20), seeds=st.integers(1, 12), parts=st.sampled_from([1, 2, 8]))
+def test_halves_are_the_whole(cells: int, seeds: int, parts: int) -> None:
+    """Again and again, down to one run on each device."""
+    first = chunks(0, made_of(*[1] * cells), range(seeds), 1000, parts)[0]
+    waiting, found = [(0, first)], []
+    while waiting:
+        number, chunk = waiting.pop()
+        some = halves(number, chunk, parts)
+        if not some:
+            found.append(chunk)
+            assert chunk.shape[0] * chunk.shape[1] <= parts
+        for half in some:
+            assert half.parent == number
+            assert len(half.seeds) <= half.shape[0]
+            assert len(half.cells) <= half.shape[1]
+            waiting.append((number + 1, half))
+    runs = [(c, s) for chunk in found for c in chunk.cells for s in chunk.seeds]
+    assert sorted(runs) == sorted(itertools.product(first.cells, first.seeds))
 
 
 # --- memory --------------------------------------------------------------------------------------
@@ -212,28 +241,27 @@ def wide() -> jaxfl.Problem:
     return a_problem(n=6, d=3000)
 
 
-def test_chunks_obey_the_memory(wide: jaxfl.Problem, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By the compiler's own account, and as large as fits."""
+def test_chunks_obey_the_memory(wide: jaxfl.Problem, tmp_path: Path) -> None:
+    """One that does not fit after all is halved, and the halves are in the plan before they run."""
+    axes = {"lr": [0.1, 0.2, 0.3], "sigma": [0.01, 0.02]}
+    given: Any = dict(rounds=3, seeds=2, clip=2.0, k=6, **axes)
     plans: list[Any] = []
-    axes, numbers = {"lr": [0.1, 0.2, 0.3], "sigma": [0.01, 0.02]}, {"clip": 2.0, "k": 6}
-    given: Any = dict(rounds=3, seeds=2, numbers=numbers, announce=plans.append)
-    losses, taken, chunks, honest = [], [0], [], engine.compiled
-
-    def counted(*args: Any) -> engine.Compiled:
-        run = honest(*args)
-        taken.append(run.bytes)
-        return run
-
-    monkeypatch.setattr(engine, "compiled", counted)
-    for memory in (None, 3_200_000, 2_400_000):
-        ds = sweep("soteriafl_gd", axes, wide, jax.random.key(0), memory=memory, **given)
+    losses, counts = [], []
+    for memory in (None, 3_200_000, 1_900_000):
+        out = tmp_path / str(memory)
+        ds = jaxfl.sweep(
+            "soteriafl_gd", wide, memory=memory, out=out, announce=plans.append, **given
+        )
         losses.append(ds["loss"].values)
-        chunks.append(json.loads(ds.attrs["config"])["chunks"])
+        counts.append(json.loads(ds.attrs["config"])["chunks"])
         assert 0 < plans[-1].bytes <= plans[-1].available == (memory or plans[-1].available)
-        assert taken[-1] <= plans[-1].available
-        assert taken[-1] > 0.4 * (memory or 0)
-        assert chunks[-1] / 3 <= plans[-1].chunks <= 3 * chunks[-1]  # an estimate
-    assert 1 == chunks[0] < chunks[1] < chunks[2] <= 12
+        lines = [json.loads(line) for line in (out / PLANNED).read_text().splitlines()[1:]]
+        planned = [line["chunk"] for line in lines if "chunk" in line]
+        parents = {line["parent"] for line in planned} - {None}
+        assert len(planned) - len(parents) == counts[-1]
+        done = {file.stem for file in (out / "chunks").glob("chunk-*.npz")}
+        assert done == {f"chunk-{n:05d}" for n in range(len(planned)) if n not in parents}
+    assert 1 == counts[0] < counts[1] < counts[2] <= 12
     assert all(jnp.allclose(loss, losses[0], 1e-5) for loss in losses[1:])
 
 
@@ -241,8 +269,7 @@ def test_bytes_are_those_of_the_compiler(wide: jaxfl.Problem) -> None:
     """The arguments alone, counted by hand, are in them."""
     grid = laid({"lr": [0.1, 0.2]}, "soteriafl_gd", wide, seeds=3, k=6)
     (program,) = programs(grid)
-    place = jax.local_devices()[:1]
-    run = engine.compiled(program, (3, 2), (), True, place)
+    run = engine.compiled(program, (3, 2), Options(), jax.local_devices()[:1])
     data = sum(a.nbytes for a in jax.tree.leaves(wide))
     state = 3 * 2 * 4 * 3000 * (6 + 1 + 1)  # six shifts, their mean, and the model
     assert data + state < run.bytes < 4 * (data + state)
@@ -252,26 +279,25 @@ def test_bytes_are_those_of_the_compiler(wide: jaxfl.Problem) -> None:
     assert 0.2 < engine.bytes_of_run(program) * 6 / (run.bytes - data) < 5
 
 
-def test_a_run_that_cannot_fit_is_refused_before_any(wide: jaxfl.Problem, tmp_path: Any) -> None:
-    """Also where only the second algorithm is too large, and nothing has been written."""
-    begun: list[Any] = []
-    given: Any = dict(rounds=3, numbers={"clip": 2.0, "k": 6, "sigma": 0.01}, memory=1_250_000)
-    given |= dict(out=tmp_path / "sweep", progress=begun.append)
+def test_a_run_that_cannot_fit_is_refused(wide: jaxfl.Problem, tmp_path: Path) -> None:
+    """What is finished before it is kept: with more memory it goes on."""
+    given: Any = dict(rounds=3, clip=2.0, k=6, sigma=0.01, lr=[0.1, 0.2], out=tmp_path)
     both = ["ldp_gd", "soteriafl_gd"]
-    with pytest.raises(jaxfl.InputError, match=r"needs [\d,]+ bytes and 1,250,000 are avail") as e:
-        sweep(both, {"lr": [0.1]}, wide, jax.random.key(0), **given)
-    assert "soteriafl_gd" in str(e.value)
-    assert all(now.doing.startswith("compiling") for now in begun)
-    assert not (tmp_path / "sweep").exists()
+    words = r"One run of soteriafl_gd .* needs [\d,]+ bytes and 1,250,000 are available"
+    with pytest.raises(jaxfl.InputError, match=words):
+        jaxfl.sweep(both, wide, memory=1_250_000, **given)
+    assert list((tmp_path / "chunks").glob("chunk-*.npz"))
+    ds = jaxfl.sweep(both, wide, resume=True, **given)
+    assert (ds["complete"] == 1).all()
 
 
 def test_free_memory_is_looked_up() -> None:
     here = jax.local_devices()
-    assert fit.budget(10**9, here) == 10**9
-    assert 0 < fit.budget(None, here) < 0.7 * 2**50
+    assert budget(10**9, here) == 10**9
+    assert 0 < budget(None, here) < 0.7 * 2**50
     with open("/proc/meminfo", encoding="ascii") as file:
         total = int(file.readline().split()[1]) * 1024
-    assert fit.budget(None, here) < total
+    assert budget(None, here) < total
 
 
 # --- what compiled programs depend on ------------------------------------------------------------
@@ -284,7 +310,7 @@ def test_data_are_arguments() -> None:
 
     def run(problem: jaxfl.Problem, **numbers: Any) -> Any:
         (program,) = programs(laid(axes, "ldp_gd", problem, **numbers))
-        return engine.compiled(program, (1, 2), (), True, here).call
+        return engine.compiled(program, (1, 2), Options(), here).call
 
     first = run(a_problem())
     assert run(a_problem(seed=3), sigma=0.5) is first
