@@ -44,6 +44,7 @@ from jaxfl.engine.progress import Plan, Progress, Tracker, line, show, work
 from jaxfl.engine.results import RESULT
 from jaxfl.engine.runs import settings
 from jaxfl.engine.store import Store
+from jaxfl.engine.worker import Content
 
 __all__ = ["Computed", "How", "check_names", "computed", "keys_of", "report_failures"]
 
@@ -172,9 +173,8 @@ def computed(
         driver = None
         if how.executor is not None:
             workers = stack.enter_context(opened(how.executor))
-            driver = Driver(
-                workers, planned.programs, keys, options, saves, how.memory, how.chunk_seconds
-            )
+            content = Content(planned.programs, keys, options, how.memory)
+            driver = Driver(workers, content, saves, how.chunk_seconds)
             _collect(driver, planned, todo, tracker)
         else:
             assert machine is not None
