@@ -30,7 +30,7 @@ from workloads import GROUPS, TINY, WORKLOADS
 
 import jaxfl
 from jaxfl.engine.profiling import SIDE, timed
-from jaxfl.engine.record import device_name
+from jaxfl.engine.runs import device_name
 
 __all__ = ["main"]
 

@@ -33,9 +33,9 @@ from jax.experimental import topologies
 from workloads import WORKLOADS, Workload
 
 import jaxfl
+from jaxfl.engine import program as engine
 from jaxfl.engine.loop import advance
-from jaxfl.engine.sweeps import engine
-from jaxfl.engine.sweeps.plan import Program, programs
+from jaxfl.engine.plan import Options, Program, programs
 
 __all__ = [
     "DEVICES",
@@ -127,7 +127,7 @@ def compiled(case: str, device: Any) -> tuple[Any, float, float]:
     if found := SWEEP.fullmatch(kind):
         cells = int(found[1].replace(",", ""))
         program, k = planned(found[2], cells)
-        made = engine.compiled(program, (1, cells), (), True, [device])
+        made = engine.compiled(program, (1, cells), Options(), [device])
         return made.call, least(w, made.state, k), cells * flops(w, None)
     chosen, read, hp = ours.posed_for(w, posed, *{**ours.algorithms(w), **MORE}[kind])
     key = jax.eval_shape(jax.random.key, 0)

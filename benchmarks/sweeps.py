@@ -26,15 +26,16 @@ import numpy as np
 from workloads import WORKLOADS, data
 
 import jaxfl
-from jaxfl.engine.sweeps import engine
-from jaxfl.engine.sweeps.fit import Compiler, budget, fit
-from jaxfl.engine.sweeps.grid import Grid, lay_out
-from jaxfl.engine.sweeps.plan import programs
+from jaxfl.engine import program as engine
+from jaxfl.engine.grid import Grid, lay_out
+from jaxfl.engine.plan import Options, chunks, programs
+from jaxfl.engine.session import keys_of
 from jaxfl.problems.public import nonconvex
 
 TURNS = 5
 W = WORKLOADS["W1"]
 T = 100
+MOST = 4096  # cells of a call
 LR = np.geomspace(0.01, 1.0, 16).tolist()
 SIGMA = np.geomspace(0.01, 0.3, 16).tolist()
 
@@ -57,8 +58,9 @@ def laid_out(
 ) -> Grid:
     """The cells of a sweep."""
     made = jaxfl.algorithm(algorithm, sampler=jaxfl.sampling.sampler(sampler))
-    fixed = {"clip": W.G, "batch": W.b, **numbers}
-    return lay_out(made, axes, posed, 10 * T, seeds, fixed, "calibrated")
+    spans = {name: tuple(values) for name, values in axes.items()}
+    fixed = {"clip": W.G, "batch": W.b, "rounds": 10 * T, **numbers}
+    return lay_out(made, posed, spans, fixed, seeds, "calibrated", "train")
 
 
 class Program:
@@ -67,11 +69,11 @@ class Program:
     def __init__(self, grid: Grid) -> None:
         self.program = programs(grid)[0]
         here = [jax.local_devices()[0]]
-        compiler = Compiler(grid, (), 0, True, here, budget(None, here), lambda line: None)
-        (self.run,), (chunk, *_) = fit(compiler, [self.program], None)
-        keys = [jax.random.key(seed) for seed in grid.seeds]
+        chunk, *_ = chunks(0, self.program, range(len(grid.seeds)), MOST)
+        self.run = engine.compiled(self.program, chunk.shape, Options(), here)
+        keys = keys_of(jax.random.key(0), grid.seeds)
         self.keys, self.hp = engine.inputs(self.program, chunk, self.run, keys, True)
-        self.problem = engine.placed_problem(self.program, self.run)
+        self.problem = engine.placed(self.program, self.run)
         self.cells = len(chunk.cells) * len(chunk.seeds)
         self.state = self.start()
 
@@ -84,6 +86,7 @@ class Program:
             jnp.int32(start),
             jnp.int32(stop),
             jnp.bool_(True),
+            jnp.ones(self.run.shape, bool),
             self.problem,
         )
         return jax.block_until_ready(out)[0]
@@ -125,6 +128,7 @@ def product(columns: int) -> Callable[[], float]:
 
 def anew(posed: jaxfl.Problem) -> float:
     """Cell-rounds per second where every cell is compiled for itself, evaluated at both ends."""
+    engine._compiled.cache_clear()
     jax.clear_caches()
     began = time.perf_counter()
     jaxfl.simulate(

@@ -13,10 +13,10 @@ import jax
 import pytest
 import shorter
 from jax._src import compiler
+from planned import forget
 from told import Shell
 
 from jaxfl.algorithms.registry import TABLES
-from jaxfl.engine import program
 
 # Pictures are drawn to files; set before any test imports matplotlib.
 os.environ.setdefault("MPLBACKEND", "Agg")
@@ -126,8 +126,7 @@ def _registered() -> Iterator[None]:
 def _forget() -> Iterator[None]:
     """Thousands of compiled programs in one process would run into the limit of its memory maps."""
     yield
-    program._compiled.cache_clear()
-    jax.clear_caches()
+    forget()
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

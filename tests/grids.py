@@ -1,4 +1,4 @@
-"""Sweeps with known values: what :mod:`jaxfl.sweeps` makes, from formulas instead of runs.
+"""Sweeps with known values: what :func:`jaxfl.sweep` makes, from formulas instead of runs.
 
 With step size h, omega w and privacy eps, seed s of S, the squared gradient norm at round t is
 

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import jaxfl
 from jaxfl.algorithms.resolution import build
 from jaxfl.core.types import Algorithm, Problem, ProblemFacts
+from jaxfl.engine import program
 from jaxfl.parts import channels, compressors, estimators, mechanisms, sampling, servers
 from jaxfl.privacy.accountants import epsilon
 from jaxfl.problems.facts import facts_of
@@ -75,6 +76,12 @@ def planned(
     values, sources = jaxfl.algorithms.resolve(algorithm, given, facts, noise)
     facts = facts._replace(rounds=int(values["rounds"]))
     return Planned(algorithm, problem, jax.random.key(0), values, sources, facts)
+
+
+def forget() -> None:
+    """Drop all compiled programs."""
+    program._compiled.cache_clear()
+    jax.clear_caches()
 
 
 def federated(**parts: Any) -> Federated:

@@ -34,7 +34,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import scripts
 from cases import DRAWN, EVERY, HALF, KEY, SEEDS, Case, cases, problem_of
 from loops import Draws
 from shorter import flags

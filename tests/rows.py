@@ -20,7 +20,7 @@ class Row(NamedTuple):
     n: int = 5  # clients
     m: int = 12  # samples of the largest
     everyone: bool = False  # all clients have to take part
-    quick: bool = True  # False where its parts are all seen in other rows: with the slow tests
+    quick: bool = True  # False where its parts are all seen in other rows
     convex: bool = False  # it asks for convex losses on a bounded set, and for more records
     axis: str = "lr"  # a number that sweeps may vary
 

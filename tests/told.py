@@ -6,10 +6,6 @@ from typing import Any
 
 import pytest
 
-try:
-    from jaxfl.cli import main
-except ImportError:
-    main = None
 from jaxfl.core.errors import InputError
 
 
@@ -27,6 +23,17 @@ def mistakes(*rows: tuple[Callable[[], Any], str]) -> pytest.MarkDecorator:
     return pytest.mark.parametrize(("call", "words"), rows, ids=[words for _, words in rows])
 
 
+def refusals(*rows: tuple[Callable[[], Any], str]) -> Callable[[Callable[[], Any], str], None]:
+    """A plain test that each of these calls is refused with its words."""
+
+    @pytest.mark.plain
+    @mistakes(*rows)
+    def test(call: Callable[[], Any], words: str) -> None:
+        refused(call, words)
+
+    return test
+
+
 class Shell:
     """The command line: what it prints, and the one sentence of a mistake."""
 
@@ -35,9 +42,11 @@ class Shell:
 
     def __call__(self, *words: object, status: int = 0) -> Any:
         """``out`` and ``err`` of a call that ends with this status; a text may hold several words."""
+        from jaxfl import cli  # most tests do without
+
         split = [w.split() if isinstance(w, str) else [str(w)] for w in words]
         self.capsys.readouterr()
-        assert main([word for part in split for word in part]) == status
+        assert cli.main([word for part in split for word in part]) == status
         return self.capsys.readouterr()
 
     def refused(self, *words: object) -> str:

@@ -36,7 +36,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from jaxfl.audit.calculators import CALCULATORS
+from jaxfl.audit.calculators import CALCULATORS, hu_counterexample
 from jaxfl.audit.questions import account, calibrate, plain_event
 from jaxfl.privacy.accountants import epsilon
 from jaxfl.privacy.events import Event, Increments, Phases, Sampling
@@ -134,6 +134,8 @@ def answers(vector: Mapping[str, Any]) -> dict[str, float]:
     """Every number of a test vector that this package computes, under the vector's own names."""
     kind, params = question(vector)
     raw = vector["params"]
+    if kind == "hu_counterexample":
+        return hu_counterexample(**params)
     if kind in CALCULATORS:
         out = account(kind, **params)
         return {

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 
-from jaxfl import sweep
+from jaxfl import Progress, sweep
 from jaxfl.audit import audit
 from jaxfl.views import words
 from jaxfl.views.tables import Estimate
@@ -101,9 +101,13 @@ class Job(NamedTuple):
         """:func:`jaxfl.sweep` into a folder of that name; resume it if it exists."""
         out = self.folder / name
         self.say(f"{out}:")
-        resume = (out / "sweep.json").exists()
-        given: dict[str, Any] = {"seeds": self.seeds, "say": self.say, **options}
+        resume = (out / "planned.jsonl").exists()
+        given: dict[str, Any] = {"seeds": self.seeds, "progress": self._tell, **options}
         return sweep(*args, out=out, resume=resume, **given)
+
+    def _tell(self, now: Progress) -> None:
+        if now.doing:
+            self.say(now.doing)
 
     def audit(self, algorithm: Any, **options: Any) -> float:
         """A lower bound on eps, by attack on canaries [:func:`jaxfl.audit.audit`]."""

@@ -29,7 +29,7 @@ from jaxfl.privacy.gaussian import (
 )
 from jaxfl.privacy.mixtures import coins_eps
 
-__all__ = ["CALCULATORS"]
+__all__ = ["CALCULATORS", "hu_counterexample"]
 
 
 def _gaussian(
@@ -105,7 +105,7 @@ def _batch_clip(
     }
 
 
-def _counterexample(
+def hu_counterexample(
     local_steps: int,
     batch: int,
     samples: int,
@@ -239,7 +239,6 @@ CALCULATORS: dict[str, Callable[..., dict[str, Any]]] = {
     "zcdp": _zcdp,
     "mask": _mask,
     "batch_clip": _batch_clip,
-    "hu_counterexample": _counterexample,
     "theorem_k": _hidden_state,
     "audit_cp": _audit_cp,
     "audit_one_run": _audit_one_run,

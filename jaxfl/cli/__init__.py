@@ -1,35 +1,26 @@
 """The command line: `jaxfl run`, `show`, `compare`, `plot`, `list`, `account` and others.
 
 * :mod:`~jaxfl.cli.build` -- build the algorithm and the problem of a :class:`Setup`
-* :mod:`~jaxfl.cli.completion` -- `jaxfl completion SHELL`: a script that completes words
+* :mod:`~jaxfl.cli.compute` -- `jaxfl run`, `sweep` and `profile`: compute a :class:`Study` in its
+  folder, and show its result
 * :mod:`~jaxfl.cli.config` -- `--config FILE`: options of a command from a TOML file
-* :mod:`~jaxfl.cli.folder` -- the folder of a run: its files, its configuration, and when it may
-  be written to
+* :mod:`~jaxfl.cli.folder` -- the folder of a run or a sweep: ``config.json``, which --resume and
+  --extend read, beside the engine's files
 * :mod:`~jaxfl.cli.imports` -- `--import FILE`: code of the user's own, which registers algorithms,
   models, data sets and parts
 * :mod:`~jaxfl.cli.interrupt` -- Ctrl-C, and a scheduler's request to end, always arrive
-* :mod:`~jaxfl.cli.lists` -- `jaxfl list`: algorithms, models, data and parts, one line each or as
-  JSON
+* :mod:`~jaxfl.cli.lists` -- `jaxfl list` and `jaxfl completion`: the names that there are, in
+  lines, as JSON, and for shells
 * :mod:`~jaxfl.cli.look` -- `jaxfl show`, `jaxfl compare` and `jaxfl plot`: tables and pictures of
   results
-* :mod:`~jaxfl.cli.options` -- the options of `jaxfl run`, one field each: shared by parser, help
-  and config.json
+* :mod:`~jaxfl.cli.options` -- the options of `jaxfl run` and `jaxfl sweep`: a field each, explained
+  in the docstrings of the records
 * :mod:`~jaxfl.cli.parser` -- parse the command line; every mistake is reported in one sentence
-* :mod:`~jaxfl.cli.profiling` -- `jaxfl profile`: compile time, time by phase, arithmetic and
-  traffic compared with the machine's own
 * :mod:`~jaxfl.cli.questions` -- `jaxfl account`, `jaxfl calibrate` and `jaxfl audit`: privacy by
   the name of an algorithm
-* :mod:`~jaxfl.cli.readers` -- readers of one value: the option as written and its text in, the
-  value or one sentence out
-* :mod:`~jaxfl.cli.report` -- what is shown while a run goes on, and of its result
-* :mod:`~jaxfl.cli.sweep_parser` -- parse `jaxfl sweep`: the options of `jaxfl run`, most of them
-  with several values
-* :mod:`~jaxfl.cli.sweeping` -- `jaxfl sweep`: compute the grid of a :class:`Spans` and write its
-  files
-* :mod:`~jaxfl.cli.theory` -- `jaxfl theory`: SoteriaFL's Tables 1 and 2 for the values on the
-  command line
-* :mod:`~jaxfl.cli.work` -- `jaxfl run`: compute the run of a :class:`Setup` and write its files
-* :mod:`~jaxfl.cli.written` -- arguments of the library as the command line has them
+* :mod:`~jaxfl.cli.report` -- what is printed of runs
+* :mod:`~jaxfl.cli.written` -- arguments of the library as the command line has them: as they are
+  written, and read
 
 The help of a command is the docstring of its function, and what :data:`MORE` adds to it.
 It uses `argparse` and not a library of typed functions, because most options come from the records
@@ -42,39 +33,26 @@ import contextlib
 import functools
 import inspect
 import os
-import platform
 import sys
-import textwrap
 from collections.abc import Callable, Sequence
-from pathlib import Path
+from typing import NamedTuple
 
-from jaxfl.cli.completion import SHELLS, script
+from jaxfl.cli.compute import run, run_profile
 from jaxfl.cli.config import Config, with_config
 from jaxfl.cli.imports import IMPORTING, imported
 from jaxfl.cli.interrupt import Terminated
-from jaxfl.cli.lists import list_parser, run_list
+from jaxfl.cli.lists import SHELLS, list_parser, run_list, script
 from jaxfl.cli.look import look_options, look_parser, run_compare, run_plot, run_show
-from jaxfl.cli.parser import CONFIG, HELP, IMPORT, Parser, parse_run, run_options, run_parser
-from jaxfl.cli.profiling import run_profile
-from jaxfl.cli.questions import (
-    parameters,
-    question_parser,
-    run_account,
-    run_audit,
-    run_calibrate,
-)
-from jaxfl.cli.sweep_parser import parse_sweep, sweep_options, sweep_parser
-from jaxfl.cli.sweeping import run_sweep
-from jaxfl.cli.theory import run_theory, symbols, theory_parser
-from jaxfl.cli.work import run
-from jaxfl.cli.written import JSON, as_typed, suggested
+from jaxfl.cli.options import help_of
+from jaxfl.cli.parser import Parser, options_of_runs, parser_of_runs
+from jaxfl.cli.questions import parameters, question_parser, run_account, run_audit, run_calibrate
+from jaxfl.cli.written import as_typed, suggested
 from jaxfl.core.errors import InputError, printable
 from jaxfl.core.params import near
+from jaxfl.core.programs import keep_programs
 from jaxfl.core.version import __version__
 
 __all__ = ["keep_programs", "main"]
-
-SHORT = 0.2  # seconds of compilation below which no file is written
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -87,8 +65,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             keep_programs()
         if words and words[0] in IMPORTING:
             words[1:] = imported(words[1:])
-        if words and words[0] in PARSERS:
-            words[1:], config = with_config(words[1:], PARSERS[words[0]])
+        if words and words[0] in COMMANDS and (parser := COMMANDS[words[0]].parser):
+            words[1:], config = with_config(words[1:], parser)
         _dispatch(words)
         sys.stdout.flush()  # a full disk is reported here, and not when Python ends
         return 0
@@ -109,16 +87,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         sentence = f"{what}: {error.strerror or error}."
         _silence()
     except OverflowError as error:
-        sentence = (
-            f"a number is too large to compute with ({error}): make the largest ones smaller."
-        )
+        sentence = f"a number is too large to compute with ({error}): make the largest smaller."
     except (MemoryError, RuntimeError) as error:
         if isinstance(error, RuntimeError) and "RESOURCE_EXHAUSTED" not in str(error):
             raise  # other errors of JAX are bugs
         reason = f" ({str(error).splitlines()[0].rstrip('.')})" if str(error) else ""
-        sentence = (
-            f"the memory is too small{reason}: take fewer clients, smaller data or a smaller model."
-        )
+        way = "take fewer clients, smaller data or a smaller model"
+        sentence = f"the memory is too small{reason}: {way}."
     print(f"jaxfl: error: {printable(sentence)}", file=sys.stderr)
     return 2
 
@@ -132,27 +107,6 @@ def _silence() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def keep_programs() -> None:
-    """Cache compiled programs in the user's cache folder, unless JAX is configured otherwise.
-
-    JAX_ENABLE_COMPILATION_CACHE=0 turns the cache off.
-    """
-    import jax
-    import pooch
-
-    now = jax.config.values
-    if not now["jax_enable_compilation_cache"] or now["jax_compilation_cache_dir"] is not None:
-        return
-    folder = Path(pooch.os_cache("jaxfl")) / f"programs-{platform.node()}"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError:
-        return
-    if os.access(folder, os.W_OK):
-        jax.config.update("jax_compilation_cache_dir", str(folder))
-        jax.config.update("jax_persistent_cache_min_compile_time_secs", SHORT)
-
-
 def run_help(words: Sequence[str]) -> None:
     """usage: jaxfl COMMAND [ARGUMENT ...] [--OPTION VALUE ...]
 
@@ -160,10 +114,9 @@ def run_help(words: Sequence[str]) -> None:
 
     run algorithms
       run [ALGORITHM]         run one algorithm; without ALGORITHM a demonstration that takes seconds
-      run --resume DIR        continue an earlier run
-      sweep ALGORITHM ...     run a grid: every combination of the values of hyper-parameters
-      sweep --resume DIR      finish an interrupted sweep
-      sweep --extend DIR ...  add values, algorithms, seeds or rounds to a sweep
+      sweep ALGORITHM ...     run a grid: every combination of the values of options
+      run|sweep --resume DIR  finish what was interrupted
+      run|sweep --extend DIR  compute more rounds; of a sweep also more values, algorithms or seeds
 
     look at results
       show DIR                print the table of a sweep, or the summary of a run
@@ -177,7 +130,6 @@ def run_help(words: Sequence[str]) -> None:
 
     reference and tools
       list [KIND]             list the available algorithms, models, data sets, partitions and parts
-      theory                  evaluate SoteriaFL's Tables 1 and 2
       profile [ALGORITHM]     measure the time of each phase of a round
       completion SHELL        print a completion script for bash, zsh or fish
 
@@ -205,7 +157,8 @@ def run_version(words: Sequence[str]) -> None:
 def run_run(words: Sequence[str]) -> None:
     """usage: jaxfl run [ALGORITHM] [--OPTION VALUE ...]
 
-    Run one algorithm and write its result, its picture and a checkpoint to a folder.
+    Run one algorithm and write its plan, its result, its final state and its picture to a folder.  The
+    options are those of `jaxfl sweep`, with one value each.
 
     Hyper-parameters that are not given follow from the algorithm's theory or take its defaults; the
     summary lists the source of each.  Without ALGORITHM, a demonstration runs: soteriafl_sgd with a step
@@ -213,16 +166,20 @@ def run_run(words: Sequence[str]) -> None:
 
       jaxfl run soteriafl_sgd --eps 2 --omega 9 --rounds 300 --out first
       jaxfl run ldp_svrg --data mnist --partition by_label --model mlp --lr 0.1 --batch 64
-      jaxfl run --resume first --rounds 600
+      jaxfl run --resume first
+      jaxfl run --extend first --rounds 600
       jaxfl run soteriafl_sgd --config first.toml --json
     """
-    run(*parse_run(words))
+    run("run", words)
 
 
 def run_grid(words: Sequence[str]) -> None:
     """usage: jaxfl sweep ALGORITHM [ALGORITHM ...] [--OPTION VALUE ...] [--PARAMETER VALUE [VALUE ...]]
 
-    Run a grid, every combination of the values for every seed, and write its result and pictures.
+    Run a grid, every combination of the values for every seed, and write its result and pictures.  The
+    options are those of `jaxfl run`: several values of an option are an axis of the grid.  Axes can be
+    hyper-parameters, --rounds, --seed, --data, --clients, --partition, --alpha, --model, --regularizer,
+    --strength, --clip-by and the parts of algorithms.
 
     A setting is one combination of values; its runs differ in the seed alone.  A program is what
     JAX compiles: settings of one algorithm with arrays of similar shapes share one, and another
@@ -237,7 +194,7 @@ def run_grid(words: Sequence[str]) -> None:
       jaxfl sweep --extend grid --eps 16 --seeds 5
       jaxfl show grid
     """
-    run_sweep(*parse_sweep(words))
+    run("sweep", words)
 
 
 def run_completion(words: Sequence[str]) -> None:
@@ -253,8 +210,8 @@ def run_completion(words: Sequence[str]) -> None:
     found, rest = completion_parser().parse_known_args(list(words))
     usage = f"`jaxfl completion` takes one of {', '.join(SHELLS)}"
     completion_parser().finish(rest, usage, usage)
-    parsers = {name: (_summary(COMMANDS[name]), make) for name, make in PARSERS.items()}
-    print(script(found.shell, parsers))
+    named = {name: each.parser for name, each in COMMANDS.items()}
+    print(script(found.shell, {name: (explained(name, []), p) for name, p in named.items() if p}))
 
 
 def completion_parser() -> Parser:
@@ -263,78 +220,77 @@ def completion_parser() -> Parser:
     return parser
 
 
-def _summary(answer: Callable[..., None]) -> str:
-    """The first sentence of the help of a command."""
-    return " ".join(str(inspect.getdoc(answer)).split("\n\n")[1].split()).split(". ")[0].rstrip(".")
+class Command(NamedTuple):
+    """A command: its help is the docstring of ``answer``, and ``more``."""
+
+    answer: Callable[[list[str]], None]
+    # what it takes: the keys of --config, and what a shell completes
+    parser: Callable[[], Parser] | None = None
+    more: Callable[[list[str]], str] | None = None
 
 
-COMMANDS: dict[str, Callable[[list[str]], None]] = {
-    "run": run_run,
-    "sweep": run_grid,
-    "show": run_show,
-    "compare": run_compare,
-    "plot": run_plot,
-    "list": run_list,
-    "theory": run_theory,
-    "account": run_account,
-    "calibrate": run_calibrate,
-    "audit": run_audit,
-    "profile": run_profile,
-    "completion": run_completion,
-    "-h": run_help,
-    "--help": run_help,
-    "--version": run_version,
+one = functools.partial
+COMMANDS = {
+    "run": Command(run_run, parser_of_runs, one(options_of_runs, "run")),
+    "sweep": Command(run_grid, parser_of_runs, one(options_of_runs, "sweep")),
+    "show": Command(run_show, one(look_parser, "show"), look_options),
+    "compare": Command(run_compare, one(look_parser, "compare"), look_options),
+    "plot": Command(run_plot, one(look_parser, "plot"), look_options),
+    "list": Command(run_list, list_parser),
+    **{
+        name: Command(answer, one(question_parser, name), one(parameters, name))
+        for name, answer in {"account": run_account, "calibrate": run_calibrate}.items()
+    },
+    "audit": Command(run_audit, one(question_parser, "audit")),
+    "profile": Command(run_profile, parser_of_runs),
+    "completion": Command(run_completion, completion_parser),
+    "-h": Command(run_help),
+    "--help": Command(run_help),
+    "--version": Command(run_version),
 }
-# The help of a command is its docstring; these have more to say.
-MORE: dict[str, Callable[[list[str]], str]] = {
-    "run": run_options,
-    "sweep": sweep_options,
-    "show": look_options,
-    "compare": look_options,
-    "plot": look_options,
-    "theory": symbols,
-    "account": functools.partial(parameters, "account"),
-    "calibrate": functools.partial(parameters, "calibrate"),
-}
-# What a command takes: the keys of --config, and what a shell completes.
-PARSERS: dict[str, Callable[[], Parser]] = {
-    "run": run_parser,
-    "sweep": sweep_parser,
-    "show": functools.partial(look_parser, "show"),
-    "compare": functools.partial(look_parser, "compare"),
-    "plot": functools.partial(look_parser, "plot"),
-    "list": list_parser,
-    "theory": theory_parser,
-    "account": functools.partial(question_parser, "account"),
-    "calibrate": functools.partial(question_parser, "calibrate"),
-    "audit": functools.partial(question_parser, "audit"),
-    "profile": run_parser,
-    "completion": completion_parser,
-}
-# What the help of every command ends with, where `argparse` does not write it.
-COMMON = f"""\
-  --config FILE             {CONFIG}
-  --json                    {JSON}
-  -h, --help                {HELP}"""
-ALSO = textwrap.fill(
-    IMPORT, 100, initial_indent="  --import FILE             ", subsequent_indent=" " * 28
-)
-WITH_OPTIONS = ("run", "sweep", "completion")
 # without words: their help
 ALONE = ("show", "compare", "plot", "account", "calibrate", "audit", "completion")
+
+
+def explained(command: str, words: list[str]) -> str:
+    """The help of a command."""
+    answer, parser, more = COMMANDS[command]
+    parts = [str(inspect.getdoc(answer)), *([more(words)] if more else [])]
+    if parser and command != "completion":
+        parts.append(help_of(of_code if command in IMPORTING else of_all))
+    return "\n\n".join(parts)
+
+
+def of_code() -> None:
+    """The options of every command.
+
+    options of every command:
+      --import FILE             run this Python file first, which registers algorithms, models, data sets
+                                or parts (repeatable); a folder that was begun with it needs it again
+      --config FILE             read options from a TOML file; the command line overrides the file
+      --json                    print the result as one JSON object
+      -h, --help                print this help
+    """
+
+
+def of_all() -> None:
+    """The options of every command.
+
+    options of every command:
+      --config FILE             read options from a TOML file; the command line overrides the file
+      --json                    print the result as one JSON object
+      -h, --help                print this help
+    """
 
 
 def _dispatch(words: list[str]) -> None:
     command = words[0] if words else "--help"
     if command in COMMANDS:
-        answer, rest = COMMANDS[command], words[1:]
+        answer, rest = COMMANDS[command].answer, words[1:]
         if not {"-h", "--help"} & set(rest) and (rest or command not in ALONE):
             answer(rest)
             return
-        more = [MORE[command](rest)] if command in MORE else []
-        if command in PARSERS and command not in WITH_OPTIONS:
-            more += ["\n".join([ALSO] * (command in IMPORTING) + [COMMON])]
-        print("\n\n".join([str(inspect.getdoc(answer)), *more]))
+        print(explained(command, rest))
         return
     kind = "option" if command.startswith("-") else "command"
     names = [name for name in COMMANDS if not name.startswith("-")]

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from jaxfl.algorithms.registry import ALGORITHMS, algorithm
-from jaxfl.algorithms.roles import BY_NAME, names_of, part
+from jaxfl.algorithms.roles import BY_NAME, part
 from jaxfl.cli.options import DEFAULTS, Setup
 from jaxfl.cli.written import flag
 from jaxfl.core.checks import bind
@@ -29,7 +29,6 @@ __all__ = [
     "DATA",
     "DEMO",
     "LEAF",
-    "algorithm_of",
     "choose_algorithm",
     "choose_data",
     "choose_problem",
@@ -47,22 +46,15 @@ def choose_algorithm(setup: Setup) -> Algorithm:
     """The algorithm of a setup (default: the demonstration), with the parts that the setup names."""
     name = setup.algorithm or DEMO
     known("algorithm", name, ALGORITHMS)
-    networks = [each for each, make in ALGORITHMS.items() if "graph" in (names_of(make) or ())]
-    require(
-        setup.graph is None or name in networks,
-        lambda: f"does not apply to {name}, which has a server",
-        lambda: f"take one of {', '.join(networks)}",
-        graph=setup.graph,
-    )
-    parts = {role: part(role, getattr(setup, role)) for role in BY_NAME}
-    parts = {role: made for role, made in parts.items() if made is not None}
+    given = {role: getattr(setup, role) for role in BY_NAME}
+    parts = {role: value for role, value in given.items() if value is not None}
     modes = {"clip": setup.clip_mode, "noise": setup.noise_draw, "storage": setup.storage}
     modes = {role: mode for role, mode in modes.items() if mode not in ("example", "fused")}
     made = algorithm(name, **parts, **modes)
     used = dict(made.parts)
-    for role, one in parts.items():
+    for role, value in parts.items():
         other = f"does not apply to {name}, whose {role} is {used.get(role)}"
-        require(used.get(role) == one.name, other, "leave it out", **{flag(role): one.name})
+        require(used.get(role) == part(role, value).name, other, "leave it out", **{role: value})
     return made
 
 
@@ -77,7 +69,6 @@ def choose_data(setup: Setup) -> ClientData:
     known("partition", how, PARTITIONS)
     if setup.alpha is not None:
         options["alpha"] = setup.alpha
-        _applies("alpha", setup.alpha, "partition", how, PARTITIONS)
     for name in options.keys() & {"clients", "seed", "labels", "rows"}:
         raise InputError(f"Partition {how!r} has no option {name!r}")
     if setup.data in LOADERS:
@@ -107,27 +98,13 @@ def _natural(setup: Setup, whose: str, *more: str) -> None:
     """Raise for options that make clients of data that have them."""
     for name in ("partition", "alpha", "partition_option", "test_share", "test_data", *more):
         given, why = getattr(setup, name), "where clients and test records are given"
-        require(
-            not given,
-            lambda: f"does not apply to {whose}, {why}",
-            "leave it out",
-            **{flag(name): given},
-        )
+        other = f"does not apply to {whose}, {why}"
+        require(not given, other, "leave it out", **{flag(name): given})
 
 
 def of_leaf(name: str) -> str | None:
     """The folder of LEAF's data, if that is what the name of a data set says."""
     return name.removeprefix(LEAF) if name.startswith(LEAF) and name != LEAF else None
-
-
-def _applies(
-    name: str, value: Any, role: str, chosen: str | None, table: Mapping[str, Callable[..., Any]]
-) -> None:
-    """Raise unless the chosen entry of a table takes this option."""
-    takers = [each for each, make in table.items() if name in inspect.signature(make).parameters]
-    other = f"does not apply to the {role} {chosen or 'that is taken by default'}"
-    way = " or ".join(f"{flag(role)} {each}" for each in takers)
-    require(chosen in takers, other, lambda: f"give it with {way}", **{flag(name): value})
 
 
 def _takes_vectors(setup: Setup) -> bool:
@@ -142,19 +119,13 @@ def choose_problem(setup: Setup) -> Problem:
         known("model", setup.model, models.MODELS)
     names = ("hidden", "activation", "init", "regularizer", "constraint")
     options = {name: getattr(setup, name) for name in names if getattr(setup, name) is not None}
-    for name in {"hidden", "activation"} & options.keys():
-        value = options[name]
-        shown = " ".join(map(str, value)) if isinstance(value, list) else value
-        _applies(name, shown, "model", setup.model, models.MODELS)
+    l2 = setup.regularizer == "l2" and setup.strength is None
+    require(not l2, "needs --strength beside it, as in --strength 0.01", regularizer="l2")
     if setup.strength is not None:
-        require(
-            setup.regularizer is not None and ":" not in setup.regularizer,
-            "needs --regularizer nonconvex or l2 beside it",
-            strength=setup.strength,
-        )
+        alone = setup.regularizer is None or ":" in setup.regularizer
+        beside = "needs --regularizer nonconvex or l2 beside it"
+        require(not alone, beside, strength=setup.strength)
         options["regularizer"] = f"{setup.regularizer}:{setup.strength!r}"
-    elif setup.regularizer == "l2":
-        raise InputError("needs --strength beside it, as in --strength 0.01", regularizer="l2")
     for name, read in (("regularizer", public.regularizer), ("constraint", public.constraint)):
         try:
             read(options.get(name))
@@ -179,22 +150,6 @@ def choose_problem(setup: Setup) -> Problem:
         eval_records=setup.eval_records,
         weights=setup.weights,
     )
-
-
-def algorithm_of(setup: Setup) -> Algorithm:
-    """The algorithm of a setup; raise for a hyper-parameter that it does not have."""
-    made = choose_algorithm(setup)
-    names = [param.name for param in made.params]
-    for name, value in setup.numbers.items():
-        require(
-            name in names,
-            lambda: (
-                f"does not apply to {made.name} with these parts, whose hyper-parameters are "
-                f"{', '.join(map(flag, names))}"
-            ),
-            **{flag(name): value},
-        )
-    return made
 
 
 def is_file(name: str) -> bool:

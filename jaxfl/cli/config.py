@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from jaxfl.cli.parser import Once, Parser, join_negatives
-from jaxfl.cli.readers import text
+from jaxfl.cli.written import text
 from jaxfl.core.errors import InputError, require
 from jaxfl.core.files import reading
 from jaxfl.core.params import closest
@@ -62,9 +62,7 @@ def with_config(
             options += new if action.option_strings[0] not in typed else []
         elif not (alone or getattr(given, action.dest)):
             positional += new
-    first = next((i for i, word in enumerate(rest) if word.startswith("-")), len(rest))
-    added = (*positional, *options)
-    return [*rest[:first], *positional, *rest[first:], *options], Config(file, added)
+    return [*positional, *rest, *options], Config(file, (*positional, *options))
 
 
 def _actions(table: Mapping[str, Any], parser: Parser, file: Path) -> dict[str, argparse.Action]:
@@ -79,7 +77,8 @@ def _actions(table: Mapping[str, Any], parser: Parser, file: Path) -> dict[str, 
         name = key.replace("_", "-")
         if name not in names:
             raise InputError(f"{file}: {closest('option', name, names)}")
-        require(names[name] not in out.values(), lambda: f"{file} has the option {name} twice")
+        twice = f"{file} has the option {name} twice"
+        require(names[name] not in out.values(), twice)
         out[key] = names[name]
     return out
 
@@ -96,13 +95,15 @@ def _words(action: argparse.Action, value: Any, key: str) -> Iterator[str]:
             yield name if value else f"{name}=false"
         return
     require(action.nargs != 0, "must be true or false", **{key: value})
-    many = isinstance(value, list) and (several or repeated)
     require(value != [], "must not be empty", **{key: value})
-    for i, item in enumerate(value if many else [value]):
-        word = _word(item, key)
-        if repeated or (several and name and i == 0):
-            yield name
-        yield word if repeated or several or not name else f"{name}={word}"
+    many = isinstance(value, list) and (several or repeated)
+    words = [_word(item, key) for item in (value if many else [value])]
+    if not (several or repeated) and name:
+        yield f"{name}={words[0]}"
+        return
+    for i, word in enumerate(words):
+        yield from [name] * bool(name and (repeated or i == 0))
+        yield word
 
 
 def _word(value: Any, key: str) -> str:
@@ -124,6 +125,6 @@ def _json(value: Any, key: str) -> str:
 # How a table's values are written, by what the option takes.
 TABLES: dict[str, Callable[[Any, str], str]] = {
     "NAME=VALUE": _json,
-    "AXIS=VALUE": _axis,
+    "AXIS=V,V": _axis,
     "OLD=NEW": _word,
 }

@@ -1,263 +1,103 @@
-"""The folder of a run: its files, its configuration, and when it may be written to."""
+"""The folder of a run or a sweep: ``config.json``, which --resume and --extend read."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
 import json
-import os
+import shutil
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
-from jaxfl.cli.imports import record
-from jaxfl.cli.options import LIMITS, Session, Setup, options
-from jaxfl.cli.written import command, flag
+from jaxfl.cli.imports import CONFIG, record
+from jaxfl.cli.options import Study
+from jaxfl.cli.written import command
 from jaxfl.core.checks import conforms
-from jaxfl.core.errors import InputError, require
-from jaxfl.core.files import reading, replace, writable
+from jaxfl.core.errors import require
+from jaxfl.core.files import locked, reading, replace
 from jaxfl.core.version import __version__
 from jaxfl.engine.results import RESULT
-from jaxfl.engine.sweeps.store import MANIFEST
+from jaxfl.engine.store import PLANNED, refuse_older
 
-__all__ = ["CHECKPOINT", "CONFIG", "Folder", "aside", "of_sweep", "write_config"]
+__all__ = ["CURVES", "PICTURES", "begun", "check_free", "cleared", "kind_of", "read", "written"]
 
-CONFIG = "config.json"
-CHECKPOINT = "checkpoint.npz"
-FIELDS = {"setup": dict, "assumed": {str: str}, "reached": int | None}
+PICTURES = "pictures"  # of a sweep
+CURVES = "curves.png"  # of a run
 
 
-@dataclasses.dataclass
-class Folder:
-    """``setup`` reproduces the run; ``assumed`` maps each defaulted value to its source.
+def read(folder: Path, name: str) -> Study:
+    """What was begun in a folder by the command of that name."""
+    if folder.is_dir():
+        refuse_older(folder)
+    file = folder / CONFIG
+    with reading(file, "run or sweep of this version of jaxfl", "name the folder of one"):
+        about = json.loads(file.read_text("utf-8"))
+        conforms(CONFIG, about, {"command": str, "study": dict})
+        study = Study.from_json(about["study"], file)
+    other = about["command"]
+    kinds = f"{folder} holds a {other}, and no {name}"
+    way = f"continue with {command(other, '--resume', folder)}"
+    require(other == name, kinds, way)
+    return study
 
-    A new run sets aside the files that it replaces, config.json first, as NAME.before, and removes them
-    once it has saved something.  A run that was killed before it wrote its own config.json leaves
-    none, and the next call restores the files.
 
-    Files are written atomically.  Give each process its own folder: two processes with different setups
-    do not notice each other until one of them has saved something.
+def kind_of(folder: Path) -> str:
+    """The command that has begun something in a folder; empty where none has."""
+    with contextlib.suppress(OSError, ValueError, LookupError, TypeError, RecursionError):
+        return str(json.loads((folder / CONFIG).read_text("utf-8"))["command"])
+    return ""
+
+
+def begun(folder: Path) -> bool:
+    """Whether there is a plan: what was killed before begins anew."""
+    return (folder / PLANNED).exists()
+
+
+def check_free(folder: Path, name: str) -> None:
+    """Raise for a folder of something else; the engine compares what both call the same."""
+    if folder.is_dir():
+        refuse_older(folder)
+    kind, other = kind_of(folder), "name another folder with --out"
+    ours = kind == name or not (folder / CONFIG).exists()
+    require(ours, lambda: f"{folder} holds {f'a {kind}' if kind else f'another {CONFIG}'}", other)
+
+
+def cleared(folder: Path) -> None:
+    """Remove the run in a folder, and nothing else."""
+    if kind_of(folder) == "run":
+        with locked(folder):
+            shutil.rmtree(folder / "chunks", ignore_errors=True)
+            for name in (PLANNED, RESULT, CURVES, CONFIG):
+                (folder / name).unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def written(folder: Path, name: str, study: Study) -> Iterator[Callable[[], None]]:
+    """A function that writes ``config.json``, once the folder is held.
+
+    What it writes is undone unless the plan of the study is written too.
     """
+    files = folder / CONFIG, folder / PLANNED
+    fresh = [place for place in (folder, *folder.parents) if not place.exists()]
+    before: list[bytes | None] = []
 
-    path: Path
-    setup: Setup
-    assumed: dict[str, str] = dataclasses.field(default_factory=dict)
-    reached: int | None = None  # the last round, once the run has ended
-    fresh: bool = False  # whether this call begins the run
-    ours: bool = False  # whether this call has written here
-    lost: bool = False  # whether the run has ended and its result is missing; the checkpoint has it
+    def write() -> None:
+        before.extend(file.read_bytes() if file.exists() else None for file in files)
+        about = {"jaxfl": __version__, **record(), "command": name}
+        text = json.dumps({**about, "study": dataclasses.asdict(study)}, indent=2) + "\n"
+        replace(files[0], lambda file: file.write(text.encode()))
 
-    @property
-    def config(self) -> Path:
-        return self.path / CONFIG
-
-    @property
-    def result(self) -> Path:
-        return self.path / RESULT
-
-    @property
-    def picture(self) -> Path:
-        return self.path / "curves.png"
-
-    @property
-    def checkpoint(self) -> Path:
-        return self.path / CHECKPOINT
-
-    @property
-    def products(self) -> list[Path]:
-        """The files of a result that exist."""
-        return [file for file in self.places if file.exists()]
-
-    @property
-    def places(self) -> tuple[Path, ...]:
-        return self.result, self.checkpoint, self.picture
-
-    @property
-    def waiting(self) -> list[Path]:
-        """The files that were set aside."""
-        return [file for file in map(aside, (*self.places, self.config)) if file.exists()]
-
-    # --- reading and writing config.json ---------------------------------------------------------
-
-    @classmethod
-    def read(cls, path: Path) -> Folder:
-        """The folder of an earlier run."""
-        way = f"continue with {command('sweep', '--resume', path)}"
-        require(not of_sweep(path), lambda: f"{path} holds a sweep, and no run", way)
-        file = path / CONFIG
-        with reading(file, "run of this version of jaxfl", "name the folder of a `jaxfl run`"):
-            about = json.loads(file.read_text("utf-8"))
-            conforms(CONFIG, about, FIELDS)
-            setup = Setup.from_json(about["setup"], file)
-            return cls(path, setup, about["assumed"], about["reached"])
-
-    def write(self) -> None:
-        about = {
-            "reached": self.reached,
-            "assumed": self.assumed,
-            "setup": dataclasses.asdict(self.setup),
-        }
-        write_config(self.config, about)
-
-    # --- a new run -------------------------------------------------------------------------------
-
-    def check_free(self, force: bool) -> None:
-        """Raise if this run would replace another result; with ``force`` only if a sweep is in the way."""
-        is_file = self.path.exists() and not self.path.is_dir()
-        require(not is_file, lambda: f"{self.path} is a file", "name a folder with --out")
-        require(
-            not of_sweep(self.path),
-            lambda: f"{self.path} holds a sweep, which no run replaces",
-            "name another folder with --out",
-        )
-        self.recover()
-        if force or not self.products:
-            return
-        ways_out = "name another folder with --out, or replace it with --force"
-        if not self.config.exists():
-            raise InputError(f"{self.path} holds {self.products[0].name} already", ways_out)
-        old = Folder.read(self.path)
-        for option, there, here in old.setup.differences(self.setup):
-            raise InputError(
-                f"{self.path} holds a run with {option} {_shown(there)}, not {_shown(here)}",
-                ways_out,
-            )
-        require(
-            old.reached is not None,
-            lambda: f"{self.path} holds an unfinished run of this configuration",
-            lambda: (
-                f"continue with {command('run', '--resume', self.path)}, or start over with --force"
-            ),
-        )
-
-    def begin(self) -> None:
-        """Take the folder for a new run."""
-        writable(self.config, CONFIG)
-        if self.products:
-            self.settle()  # what a killed run had set aside is older
-        self.fresh = True
-        self._take(self.config, *self.products)
-
-    def go_on(self) -> None:
-        """Take the folder for the continued run."""
-        self.settle()
-        self._take(self.config)
-
-    def _take(self, *files: Path) -> None:
-        try:
-            for file in files:
-                if file.exists() and not aside(file).exists():
-                    os.replace(file, aside(file))
-            self.reached, self.ours = None, True
-            self.write()
-        except BaseException:
-            self.ours = False
-            self._restore()
-            raise
-
-    def abandon(self) -> None:
-        """Restore the folder, unless a new run has saved something."""
-        if self.fresh and self.products:
-            self.settle()
-            return
-        self._restore()
-        if not self.config.exists():
-            with contextlib.suppress(OSError):  # it holds other files
-                self.path.rmdir()
-
-    def recover(self) -> None:
-        """Restore the files that a killed run had set aside before it wrote its own config.json."""
-        if self.path.is_dir() and not self.config.exists():
-            self._restore()
-
-    def _restore(self) -> None:
-        """Renaming needs no space on the disk."""
-        self.config.unlink(missing_ok=True)
-        for file in (*self.places, self.config):
-            with contextlib.suppress(FileNotFoundError):
-                os.replace(aside(file), file)
-
-    def settle(self) -> None:
-        """Remove the files that this run replaced, config.json last."""
-        for file in self.waiting:
-            file.unlink(missing_ok=True)
-
-    # --- an earlier run --------------------------------------------------------------------------
-
-    @classmethod
-    def resume(cls, given: dict[str, Any], session: Session) -> Folder:
-        """The folder of an earlier run, with the options changed that may change."""
-        path = Path(session.resume or "")
-        here = session.out is None or Path(session.out).resolve() == path.resolve()
-        require(
-            here,
-            lambda: f"is not {path}, where --resume continues",
-            "leave it out",
-            out=session.out,
-        )
-        beside = f"--force does not go with --resume {path}"
-        require(not session.force, beside, "leave it out, since nothing is replaced")
-        require(
-            given.get("rounds", 0) is not None,
-            lambda: f"--rounds auto does not go with --resume {path}, whose rounds are fixed",
-            "give a number, or leave it out",
-        )
-        cls(path, Setup()).recover()
-        folder = cls.read(path)
-        old, ended = folder.setup, folder.reached
-        if ended is not None:  # a limit that was reached would end it again at once
-            none: dict[str, Any] = dict.fromkeys(LIMITS)
-            old = dataclasses.replace(old, **none)
-        changed = {**given, "numbers": {**old.numbers, **given["numbers"]}}
-        new = dataclasses.replace(old, **changed)
-        later = {flag(name) for name, option in options(Setup).items() if option.later}
-        for option, here, there in new.differences(old):
-            require(
-                option in later,
-                lambda: (
-                    f"{option} {_shown(here)} does not go with {path}, begun with {option} "
-                    f"{_shown(there)}"
-                ),
-                "leave it out, or start a new run",
-            )
-        if not folder.checkpoint.exists():  # killed before its first checkpoint, it begins again
-            lost = f"{path} holds no {CHECKPOINT} to continue from"
-            require(ended is None and not folder.products, lost)
-            folder.setup = new
-            return folder
-        if ended is not None and not folder.result.exists() and given.get("rounds", ended) == ended:
-            device = given.get("device", folder.setup.device)
-            folder.setup, folder.lost = dataclasses.replace(folder.setup, device=device), True
-            return folder
-        if ended is not None and new.rounds is not None and new.rounds <= ended:
-            asked = f"--rounds {new.rounds} is not enough: " if "rounds" in given else ""
-            raise InputError(f"{asked}{path} has reached round {ended}; ask for more with --rounds")
-        folder.setup = new
-        return folder
-
-
-def write_config(path: Path, about: dict[str, Any], new: bool = False) -> None:
-    """Write config.json; with ``new`` raise ``FileExistsError`` if it exists."""
-    whole = {"jaxfl": __version__, **record(), **about}
-    text = json.dumps(whole, indent=2, ensure_ascii=False) + "\n"
-    replace(path, lambda file: file.write(text.encode()), new=new)
-
-
-def aside(file: Path) -> Path:
-    """The name of a file that is about to be replaced."""
-    return file.with_name(f"{file.name}.before")
-
-
-def of_sweep(path: Path) -> bool:
-    """Whether a sweep has written there."""
-    if (path / MANIFEST).exists():
-        return True
     try:
-        return "sweep" in json.loads((path / CONFIG).read_text("utf-8"))
-    except (OSError, ValueError, TypeError):
-        return False
-
-
-def _shown(value: Any) -> str:
-    if value is None or value == {}:
-        return "left to its default"
-    return " ".join(map(str, value)) if isinstance(value, list) else str(value)
+        yield write
+    except BaseException:
+        if before and before[1] == (files[1].read_bytes() if files[1].exists() else None):
+            old = before[0]
+            if old is None:
+                files[0].unlink(missing_ok=True)
+            else:
+                replace(files[0], lambda file: file.write(old))
+        raise
+    finally:
+        for place in () if begun(folder) else (folder / "chunks", *fresh):
+            with contextlib.suppress(OSError):  # other files are in it, or it is not there
+                place.rmdir()

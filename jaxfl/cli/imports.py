@@ -24,7 +24,7 @@ from jaxfl.core.errors import InputError, one_line, require
 from jaxfl.core.files import reading
 from jaxfl.core.types import Aggregation, Algorithm, Compressor, Participation, Sampler
 
-__all__ = ["IMPORTING", "file_of", "imported", "record"]
+__all__ = ["CONFIG", "IMPORTING", "check_begun", "file_of", "imported", "record"]
 
 MADE: dict[str, type] = {
     "algorithm": Algorithm,
@@ -33,24 +33,39 @@ MADE: dict[str, type] = {
     "participation": Participation,
     "aggregation": Aggregation,
 }
-IMPORTING = ("run", "sweep", "profile", "audit", "account", "calibrate", "list")  # commands
+# commands
+IMPORTING = (
+    "run",
+    "sweep",
+    "show",
+    "compare",
+    "plot",
+    "profile",
+    "audit",
+    "account",
+    "calibrate",
+    "list",
+)
 CONFIG = "config.json"
 LOADED: dict[str, str] = {}  # the digest of each imported file
 
 
 def imported(words: Sequence[str]) -> list[str]:
-    """The words of a command without ``--import``; runs the files that they and ``--config`` name, and
-    those with which a resumed folder was begun."""
+    """The words of a command without ``--import``; runs the files that they and ``--config`` name.
+
+    A folder that is continued names the files with which it was begun: they have to be named again, since
+    whoever wrote the folder may not be who runs the command.
+    """
     own = Parser()
     own.add_argument("--import", dest="files", action="append", default=[])
     found, rest = own.parse_known_args(list(words))
     for name in ("--config", "--resume", "--extend"):
         own.add_argument(name)
     named = own.parse_known_args(list(words))[0]
+    for file in (*_configured(named.config), *found.files):
+        _run(Path(file).resolve())
     for folder in filter(None, (named.resume, named.extend)):
-        _again(Path(folder))
-    for name in (*_configured(named.config), *found.files):
-        _run(Path(name).resolve())
+        check_begun(Path(folder))
     return rest
 
 
@@ -76,27 +91,19 @@ def _configured(file: str | None) -> Iterator[str]:
     yield from map(str, names if isinstance(names, list) else [names])
 
 
-def _again(folder: Path) -> None:
-    """Run the files with which a run or a sweep was begun."""
+def check_begun(folder: Path) -> None:
+    """Raise unless the files with which a folder was begun have been imported, and are the same."""
     try:
         entries = json.loads((folder / CONFIG).read_text("utf-8"))["imports"]
-        pairs = [(Path(entry["file"]), entry["digest"]) for entry in entries]
-    except (
-        OSError,
-        ValueError,
-        LookupError,
-        TypeError,
-        RecursionError,
-    ):  # none, or a file that others refuse
-        return
+        pairs = [(str(entry["file"]), str(entry["digest"])) for entry in entries]
+    except (OSError, ValueError, LookupError, TypeError, RecursionError):
+        return  # none, or a file that others refuse
     for file, digest in pairs:
-        way = "restore it, or start over in another folder"
-        require(
-            file.is_file(), lambda: f"{folder} was begun with {file}, which does not exist", way
-        )
-        changed = hashlib.sha256(file.read_bytes()).hexdigest() != digest
-        require(not changed, lambda: f"{file} has changed since {folder} was begun with it", way)
-        _run(file)
+        own = f"{folder} was begun with the Python file {file}"
+        again = f"to run that file again, give --import {file}"
+        require(file in LOADED, own, again)
+        changed = f"{file} has changed since {folder} was begun with it"
+        require(LOADED[file] == digest, changed, "restore it, or start over in another folder")
 
 
 def _run(file: Path) -> None:

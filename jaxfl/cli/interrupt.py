@@ -24,9 +24,10 @@ class Terminated(KeyboardInterrupt):
 class Interrupts:
     """Turns SIGINT and SIGTERM into `KeyboardInterrupt`, at once and again in :meth:`check`.
 
-    An exception that is raised while a callback of JAX runs is printed and lost there, so that a
-    signal alone may have no effect.  While compiled code runs, Python raises nothing: a thread says
-    that the signal has arrived, and ends the process at a second one.
+    An exception that is raised while a callback runs, of JAX or of Python's own imports, is printed and
+    lost there, so that a signal alone may have no effect: such an interrupt is not printed, and
+    :meth:`check` raises it again.  While compiled code runs, Python raises nothing: a thread says that the
+    signal has arrived, and ends the process at a second one.
     """
 
     def __init__(self) -> None:
@@ -41,9 +42,15 @@ class Interrupts:
             self.wakeup = signal.set_wakeup_fd(self.write, warn_on_full_buffer=False)
             self.thread = threading.Thread(target=self.listen, args=(read,), daemon=True)
             self.thread.start()
+            self.usual, sys.unraisablehook = sys.unraisablehook, self.lost
             for number in SIGNALS:
                 self.before[number] = signal.signal(number, self.arrive)
         return self
+
+    def lost(self, what: Any) -> None:
+        """Say nothing of an interrupt that a callback has lost."""
+        if not isinstance(what.exc_value, KeyboardInterrupt):
+            self.usual(what)
 
     def arrive(self, number: int, frame: FrameType | None) -> None:
         self.asked = number
@@ -85,6 +92,7 @@ class Interrupts:
         for number, handler in self.before.items():
             signal.signal(number, handler)
         if self.before:
+            sys.unraisablehook = self.usual
             signal.set_wakeup_fd(self.wakeup)
             os.close(self.write)
             self.thread.join()

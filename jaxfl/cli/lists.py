@@ -1,18 +1,20 @@
-"""`jaxfl list`: algorithms, models, data and parts, one line each or as JSON."""
+"""`jaxfl list` and `jaxfl completion`: the names that there are, in lines, as JSON, and for shells."""
 
 from __future__ import annotations
 
+import argparse
 import inspect
-import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from jaxfl.algorithms.registry import ALGORITHMS
+from jaxfl.audit import questions
 from jaxfl.cli.build import DATA
 from jaxfl.cli.imports import file_of
-from jaxfl.cli.parser import Parser
+from jaxfl.cli.options import hyper
+from jaxfl.cli.parser import SAID, Parser
 from jaxfl.cli.report import print_json
-from jaxfl.cli.written import flag
+from jaxfl.core.errors import require
 from jaxfl.core.params import known
 from jaxfl.core.types import Algorithm, Param
 from jaxfl.data.partition import PARTITIONS
@@ -22,8 +24,9 @@ from jaxfl.parts.graphs import GRAPHS
 from jaxfl.parts.sampling import PARTICIPATIONS, SAMPLERS
 from jaxfl.problems.models import MODELS
 from jaxfl.problems.public import CONSTRAINTS, REGULARIZERS
+from jaxfl.views.selection import AUTO, CRITERIA
 
-__all__ = ["KINDS", "OTHERS", "PARTS", "list_parser", "run_list", "tables"]
+__all__ = ["KINDS", "SHELLS", "list_parser", "run_list", "script", "tables"]
 
 
 PARTS: dict[str, Mapping[str, Callable[..., Any]]] = {
@@ -47,13 +50,11 @@ KINDS = ("algorithms", *OTHERS, *PARTS)
 def tables() -> dict[str, dict[str, dict[str, Any]]]:
     """Entries by kind and name."""
     out = {"algorithms": {name: _algorithm(make) for name, make in ALGORITHMS.items()}}
-    for kind, table in OTHERS.items():
+    for kind, table in (OTHERS | PARTS).items():
         out[kind] = {name: {"summary": _summary(make)} for name, make in table.items()}
     for kind, table in PARTS.items():
-        out[kind] = {
-            name: {"summary": _summary(make), "parameters": _parameters(make().params)}
-            for name, make in table.items()
-        }
+        for name, make in table.items():
+            out[kind][name]["parameters"] = _parameters(make().params)
     return out
 
 
@@ -116,19 +117,7 @@ def _line(about: dict[str, Any]) -> str:
 
 
 def _parameters(params: Sequence[Param]) -> list[dict[str, Any]]:
-    return [
-        {
-            "name": param.name,
-            "option": flag(param.name),
-            "doc": param.doc,
-            "low": param.low,
-            "above_low": param.open_low,
-            "high": None if math.isinf(param.high) else param.high,
-            "below_high": param.open_high,
-            "whole": param.integer,
-        }
-        for param in params
-    ]
+    return [{"option": hyper(param.name), **param._asdict()} for param in params]
 
 
 def _summary(make: Callable[..., Any]) -> str:
@@ -141,3 +130,49 @@ def _file(make: Callable[..., Any]) -> str:
     """Where an entry that is not jaxfl's own comes from."""
     name = file_of(make)
     return f" [{name}]" * bool(name)
+
+
+# --- completion of shells ------------------------------------------------------------------------
+
+SHELLS = ("bash", "zsh", "fish")
+FIRST = {  # the values of arguments, by name
+    "algorithm": ALGORITHMS,
+    "algorithms": ALGORITHMS,
+    "kind": KINDS,
+    "shell": SHELLS,
+    "choose_by": (AUTO, *CRITERIA, "none"),
+    "format": ("png", "pdf", "svg"),
+    **{kind.removesuffix("s"): table for kind, table in (OTHERS | PARTS).items()},
+}
+
+
+def script(shell: str, parsers: Mapping[str, tuple[str, Callable[[], Parser]]]) -> str:
+    """The script for a shell: each command has a help and a parser."""
+    import shtab
+
+    require(shell in SHELLS, lambda: f"SHELL {shell} must be one of {', '.join(SHELLS)}")
+    whole = argparse.ArgumentParser(prog="jaxfl", add_help=False)
+    whole.add_argument("-h", "--help", action="store_true", help="print this help")
+    whole.add_argument("--version", action="store_true", help="print the version")
+    commands = whole.add_subparsers()
+    for name, (text, make) in parsers.items():
+        # shtab reads `choices` and `complete` of the actions, which the two parsers share
+        summary = " ".join(text.split("\n\n")[1].split()).split(". ")[0].rstrip(".")
+        one = commands.add_parser(name, parents=[make()], add_help=False, help=summary)
+        known = [option for action in one._actions for option in action.option_strings]
+        if "--config" not in known:
+            one.add_argument("--config")
+            one.add_argument("-h", "--help", action="store_true")
+        said = {option: about for option, *about in SAID.findall(text)}
+        for action in one._actions:
+            metavar, doc = next((said[o] for o in action.option_strings if o in said), ("", ""))
+            action.help = action.help or " ".join(doc.split()).replace("%", "%%") or None
+            if action.dest == "name":
+                action.choices = questions.names()
+            elif action.dest in FIRST:
+                action.choices = list(FIRST[action.dest])
+            elif "FILE" in metavar:
+                action.complete = shtab.FILE  # type: ignore[attr-defined]
+            elif "DIR" in metavar or action.metavar == "DIR":
+                action.complete = shtab.DIRECTORY  # type: ignore[attr-defined]
+    return str(shtab.complete(whole, shell))

@@ -3,52 +3,37 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jaxfl.cli.folder import CHECKPOINT, CONFIG, aside, of_sweep
-from jaxfl.cli.parser import Once, Parser
-from jaxfl.cli.readers import real, text
+from jaxfl.cli.compute import NO_FRONT, has_front, partial
+from jaxfl.cli.folder import PICTURES, begun, kind_of
+from jaxfl.cli.options import help_of
+from jaxfl.cli.parser import Parser, documented
 from jaxfl.cli.report import facts, print_json, print_table, summary
-from jaxfl.cli.sweeping import NO_FRONT, PICTURES, has_front
-from jaxfl.cli.written import command, flag
+from jaxfl.cli.written import command, flag, real, text
 from jaxfl.core.errors import InputError, one_line, printable, require
 from jaxfl.core.files import replace
+from jaxfl.core.links import Links
 from jaxfl.engine.grid import TUNED
-from jaxfl.engine.results import RESULT, config, load
-from jaxfl.views.cells import as_sweep, axes, is_sweep, per_client, relabelled, restrict
+from jaxfl.engine.results import RESULT, load
+from jaxfl.views.cells import Grid, is_sweep, restrict
 from jaxfl.views.compare import compare
 from jaxfl.views.pictures import draw
 from jaxfl.views.rows import table
 from jaxfl.views.selection import AUTO, select
 from jaxfl.views.tables import Table
-from jaxfl.views.targets import Links, to_target
-from jaxfl.views.words import renamed
+from jaxfl.views.targets import to_target
 
 if TYPE_CHECKING:
     import xarray
 
 __all__ = ["look_options", "look_parser", "run_compare", "run_plot", "run_show"]
 
-SEVERAL = ("over", "where", "metric", "format", "label")
-OWN = {
-    "show": "metric csv latex target-loss bandwidth latency label",
-    "compare": "metric csv latex",
-    "plot": "out format metric title label",
-}
-METAVARS = {"where": "AXIS=VALUE", "label": "OLD=NEW", "csv": "FILE", "latex": "FILE", "out": "DIR"}
-# the help of what all three take
-COMMON = """\
-  --choose-by CRITERION     the metric after the last round by which the best setting is chosen: auto
-                            (default: accuracy, else loss, on validation data; without them the
-                            training loss), a metric, min:NAME or max:NAME; none: keep all settings
-  --over AXIS ...           choose the best setting along these axes (default: lr, shift)
-  --where AXIS=V,V ...      show only these values of these axes
-  --allow-test              allow --choose-by to choose on test data, and say so in the notes
-  --unchecked               read a result although it is damaged or has no digest (a checksum)"""
 OF_SWEEPS = ("choose_by", "over", "where", "allow_test")
 
 
@@ -87,15 +72,13 @@ def run_show(words: Sequence[str]) -> None:
                 print_json(facts(ds, [folder / RESULT if folder.is_dir() else folder]))
             if alone:
                 return
-            ds = as_sweep(ds, config(ds)["settings"]["algorithm"])
         targets = None
         if "target_loss" in given:
             value = real()("--target-loss", given["target_loss"])
             targets = to_target(ds, "loss", target=value, links=links)
         labels = dict(_pairs("label", given))
-        with renamed(labels):
-            ds = relabelled(ds, labels)
-            _print(table(ds, metrics=given.get("metric"), targets=targets), given)
+        shown = table(ds, metrics=given.get("metric"), targets=targets, labels=labels)
+        _print(shown, given)
 
 
 def run_compare(words: Sequence[str]) -> None:
@@ -114,9 +97,9 @@ def run_compare(words: Sequence[str]) -> None:
     given, *folders = _given(words, run_compare, "compare", 2)
     with _shown(*folders):
         both = [_load(folder, given) for folder in folders]
-        spans = [set(axes(ds)) if is_sweep(ds) else set() for ds in both]
+        spans = [set(Grid.of(ds).axes) for ds in both]
         for i, ds in enumerate(both):
-            if spans[i]:
+            if is_sweep(ds):
                 # options for an axis of the other sweep alone do not apply to this one
                 both[i] = _selected(ds, given, spans[1 - i] - spans[i])
         a, b = folders
@@ -149,12 +132,9 @@ def run_plot(words: Sequence[str]) -> None:
         ds = _load(folder, given)
         home = folder if folder.is_dir() else folder.parent
         place = Path(given["out"]) if "out" in given else home / PICTURES
-        linked = "out" not in given and place.is_symlink()
-        require(
-            not linked,
-            lambda: f"{place} is a link to another folder",
-            "name that folder with --out",
-        )
+        linked = f"{place} is a link to another folder"
+        safe = "out" in given or not place.is_symlink()
+        require(safe, linked, "name that folder with --out")
         files = draw(
             _selected(ds, given) if is_sweep(ds) else ds,
             place,
@@ -165,7 +145,7 @@ def run_plot(words: Sequence[str]) -> None:
             labels=dict(_pairs("label", given)),
         )
         metrics = given.get("metric") or [""]
-        if is_sweep(ds) and not (has_front(files) or all(per_client(ds, m) for m in metrics)):
+        if is_sweep(ds) and not (has_front(files) or all(map(Grid.of(ds).per_client, metrics))):
             print(NO_FRONT, file=sys.stderr)
         if given.get("json"):
             print_json({"files": files})
@@ -178,20 +158,27 @@ def run_plot(words: Sequence[str]) -> None:
 
 
 def look_options(words: Sequence[str]) -> str:
-    """The help of the options that all commands share."""
-    return COMMON
+    """The options that all three have.
+
+    options of `show`, `compare` and `plot`:
+
+      --choose-by CRITERION     the metric after the last round by which the best setting is chosen: auto
+                                (default: accuracy, else loss, on validation data; without them the
+                                training loss), a metric, min:NAME or max:NAME; none: keep all settings
+      --over AXIS ...           choose the best setting along these axes (default: lr, shift)
+      --where AXIS=V,V ...      show only these values of these axes
+      --allow-test              allow --choose-by to choose on test data, and say so in the notes
+      --unchecked               read a result although it is damaged or has no digest (a checksum)
+    """
+    return help_of(look_options)
 
 
 def look_parser(command: str) -> Parser:
     """All that one of the commands takes."""
-    parser = Parser()
+    answer = {"show": run_show, "compare": run_compare, "plot": run_plot}[command]
+    parser = documented(f"{inspect.getdoc(answer)}\n{look_options([])}")
     parser.add_argument("folders", nargs="*", metavar="DIR")
-    for name in ("choose-by", "over", "where", *OWN[command].split()):
-        several: dict[str, Any] = {"nargs": "+", "action": "extend"}
-        how = several if name in SEVERAL else {"action": Once}
-        parser.add_argument(f"--{name}", metavar=METAVARS.get(name), **how)
-    for name in ("--allow-test", "--unchecked", "--json"):
-        parser.add_argument(name, action="store_true")
+    parser.add_argument("--json", action="store_true")
     return parser
 
 
@@ -232,7 +219,7 @@ def _pairs(name: str, given: dict[str, Any]) -> list[tuple[str, str]]:
     pairs = []
     for word in given.get(name, []):
         left, equals, right = word.partition("=")
-        must = f"--{name} {word} must read {METAVARS[name]}; the folder comes before the options"
+        must = f"--{name} {word} must read NAME=VALUE; the folder comes before the options"
         require(left and equals, must)
         pairs.append((left, right))
     return pairs
@@ -255,26 +242,27 @@ def _links(given: dict[str, Any]) -> Links | None:
 
 
 def _load(path: Path, given: dict[str, Any]) -> xarray.Dataset:
-    """The result in a folder or a file."""
+    """The result in a folder or a file; of an unfinished sweep, as far as it is there."""
     require(path.exists(), lambda: f"There is no folder {path}")
     folder, file = (path, path / RESULT) if path.is_dir() else (path.parent, path)
-    way = command("sweep" if of_sweep(folder) else "run", "--resume", folder)
-    if not file.exists():
-        begun = of_sweep(folder) or (folder / CONFIG).exists() or aside(file).exists()
-        require(
-            not begun,
-            lambda: f"{folder} is unfinished, or has lost its {RESULT}",
-            lambda: f"continue with {way}",
-        )
-        raise InputError(f"{folder} holds no {RESULT}, so it is no result of jaxfl")
-    try:
-        ds = load(file, unchecked=given.get("unchecked", False))
-    except InputError as error:
-        if not (of_sweep(folder) or (folder / CHECKPOINT).exists()):
-            raise
-        again = "remove it, and " * (not of_sweep(folder)) + f"{way} writes it again"
-        again += ", or read it as it is with --unchecked" * bool(error.suggested)
-        raise InputError(error.problem, again) from None
+    kind = kind_of(folder)
+    way = command(kind, "--resume", folder)
+    if file.exists():
+        try:
+            ds = load(file, unchecked=given.get("unchecked", False))
+        except InputError as error:
+            again = ", or read it as it is with --unchecked" * bool(error.suggested)
+            raise (
+                InputError(error.problem, f"{way} writes it again{again}") if kind else error
+            ) from None
+    else:
+        none = f"{folder} holds no {RESULT}, so it is no result of jaxfl"
+        require(kind, none)
+        lost = f"{folder} is unfinished, or has lost its {RESULT}"
+        again = f"continue with {way}"
+        require(kind == "sweep" and begun(folder), lost, again)
+        ds = partial(folder)
+        print(printable(f"{lost}: {way} computes what is not shown."), file=sys.stderr)
     for name in set(OF_SWEEPS) & set(given):
         single = f"{flag(name)} is for sweeps, and {path} holds a single run"
         require(is_sweep(ds), single, "leave it out")
@@ -296,7 +284,7 @@ def _selected(
         alone = f"--over {over and over[0]} does not go with --choose-by none"
         require(not over, alone, "leave one out")
         return ds
-    if over is None and "choose_by" not in given and not set(TUNED) & set(axes(ds)):
+    if over is None and "choose_by" not in given and not set(TUNED) & set(Grid.of(ds).axes):
         return ds
     return select(ds, criterion, over=over, allow_test=given.get("allow_test", False)).ds
 
@@ -307,9 +295,7 @@ def _print(shown: Table, given: dict[str, Any]) -> None:
         print_json(shown.facts())
     else:
         print_table(shown)
-    for name, content in (("csv", shown.csv), ("latex", shown.latex)):
-        if name not in given:
-            continue
-        path = Path(given[name])
+    for name in {"csv", "latex"} & given.keys():
+        path, content = Path(given[name]), getattr(shown, name)().encode()
         path.parent.mkdir(parents=True, exist_ok=True)
-        replace(path, lambda file, content=content: file.write(content().encode()))
+        replace(path, lambda file, content=content: file.write(content))

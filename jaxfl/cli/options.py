@@ -1,4 +1,4 @@
-"""The options of `jaxfl run`, one field each: shared by parser, help and config.json."""
+"""The options of `jaxfl run` and `jaxfl sweep`, one field each, explained in the docstrings of records."""
 
 # ruff: noqa: RUF009 -- option() returns a field
 
@@ -6,40 +6,52 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Iterable, Iterator, Mapping
+import inspect
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from jaxfl.cli.readers import Among, Read, pair, real, records, rounds, text, whole
-from jaxfl.cli.written import JSON, TRACK, flag
+from jaxfl.cli.written import Among, Read, flag, pair, real, records, rounds, text, whole
 from jaxfl.core.checks import conforms
 from jaxfl.core.errors import InputError, require
+from jaxfl.engine.stopping import Stop
 
-__all__ = ["DEFAULTS", "LIMITS", "Option", "Session", "Setup", "check_options", "option", "options"]
+__all__ = [
+    "DEFAULTS",
+    "MOST",
+    "Counts",
+    "Option",
+    "Session",
+    "Setup",
+    "Study",
+    "help_of",
+    "hyper",
+    "options",
+    "stored",
+]
 
 
 class Option(NamedTuple):
-    """How an option is written, read and explained."""
+    """How an option is read."""
 
-    group: str
-    metavar: str  # "": a flag, which takes no value
-    doc: str
-    read: Read = text
-    many: str = ""  # "values": several after the option; "repeat": the option several times
-    later: bool = False  # may change when a run is resumed
+    read: Read | None = text  # None: a flag, which takes no value
+    many: str = ""  # "axis": several values, "list": of one value, "repeat": several times
+    axis: str = ""  # what depends on it where it is an axis: "algorithm" or "problem"
     bare: str | None = None  # the value of the option without one
+    alone: str = ""  # the one command that has it
 
 
-def option(group: str, default: Any, metavar: str, doc: str, *how: Any, **keywords: Any) -> Any:
-    """A field of a dataclass that is an option of the command line."""
-    metadata = {"option": Option(group, metavar, doc, *how, **keywords)}
+def option(default: Any, *how: Any, **more: Any) -> Any:
+    """A field of a record that is an option of the command line."""
+    metadata = {"option": Option(*how, **more)}
     if default is dict:
         return dataclasses.field(default_factory=dict, metadata=metadata)
     return dataclasses.field(default=default, metadata=metadata)
 
 
+@functools.cache
 def options(kind: type) -> dict[str, Option]:
-    """The options among the fields of a dataclass, by name."""
+    """The options among the fields of a record, by name."""
     return {
         field.name: field.metadata["option"]
         for field in dataclasses.fields(kind)
@@ -47,309 +59,297 @@ def options(kind: type) -> dict[str, Option]:
     }
 
 
-_data, _model, _part, _run, _output = (
-    functools.partial(option, group) for group in ("data", "model", "parts", "run", "output")
-)
-SEED = whole(0, 2**32 - 1)
+def hyper(name: str) -> str:
+    """The option of a hyper-parameter; one that is called as another option has a longer name."""
+    taken = {name for kind in (Setup, Counts, Session) for name in options(kind)}
+    free = name == "rounds" or name not in taken | {"import", "config", "help", "algorithms"}
+    return flag(name if free else f"hyper_{name}")
+
+
+def help_of(*documented: Any) -> str:
+    """Docstrings without their first lines: the options that they explain."""
+    return "\n\n".join(str(inspect.getdoc(each)).split("\n\n", 1)[1] for each in documented)
+
+
+_one = functools.partial(option, None)
+_built = functools.partial(option, many="axis", axis="algorithm")
+_posed = functools.partial(option, many="axis", axis="problem")
 SHARE = real(above=0, below=1)
+POSITIVE = real(above=0)
 # without clients of the data's own
 DEFAULTS: dict[str, Any] = {"clients": 10, "partition": "iid"}
-# what may end a run before its last round
-LIMITS = ("target_loss", "loss_bound", "loss_sigma", "max_seconds", "max_bits")
+# the fields of a Stop
+LIMITS = {"loss": "target_loss", "bound": "loss_bound", "sigma": "loss_sigma"}
+LIMITS |= {"seconds": "max_seconds", "bits": "max_bits"}
+SEED = whole(0, 2**31 - 1)
+MOST = 100_000  # seeds
 
 
 @dataclasses.dataclass(frozen=True)
 class Setup:
-    """What a run is made from; without ``algorithm`` that is the demonstration."""
+    """What the algorithm, the problem and the loop of one run are made from.
 
-    algorithm: str | None = None
-    numbers: dict[str, float] = dataclasses.field(default_factory=dict)
+    data:
+      --data NAME|FILE          data set: a name of `jaxfl list data`, a LIBSVM file, or leaf:FOLDER with
+                                JSON files of LEAF (default: digits)
+      --data-option NAME=VALUE  option of the data set, such as d=60 (repeatable)
+      --data-dir DIR            folder of data files (default: the variable JAXFL_DATA, else the user's
+                                cache)
+      --test-data FILE          LIBSVM file of test records
+      --test-share SHARE        share of each client's records held out for testing (default: the data
+                                set's own test records, if it has any)
+      --validation-share SHARE  share of the test records set aside to choose hyper-parameters on
+                                (default: none)
+      --clients N               number of clients (default: 10; of LEAF's data all)
+      --partition HOW           how clients share the data: a name of `jaxfl list partitions` (default:
+                                iid; LEAF's data have clients of their own)
+      --alpha A                 concentration of the dirichlet partition: smaller is less even (default:
+                                0.5)
+      --partition-option NAME=VALUE
+                                option of the partition, such as spread=2 (repeatable)
+      --weights HOW             weights of the clients in the objective: equal (default), or samples, in
+                                proportion to their numbers of records
+      --data-seed S             seed of the partition (default: 0)
 
-    data: str = _data(
-        "digits",
-        "NAME|FILE",
-        "data set: a name of `jaxfl list data`, a LIBSVM file, or leaf:FOLDER with JSON files of LEAF "
-        "(default: digits)",
-    )
-    data_option: dict[str, Any] = _data(
-        dict, "NAME=VALUE", "option of the data set, such as d=60 (repeatable)", pair, "repeat"
-    )
-    data_dir: str | None = _data(
-        None,
-        "DIR",
-        "folder of data files (default: the variable JAXFL_DATA, else the user's cache)",
-    )
-    test_data: str | None = _data(None, "FILE", "LIBSVM file of test records")
-    test_share: float | None = _data(
-        None,
-        "SHARE",
-        "share of each client's records held out for testing (default: the data set's own test records, "
-        "if it has any)",
-        SHARE,
-    )
-    validation_share: float | None = _data(
-        None,
-        "SHARE",
-        "share of the test records set aside to choose hyper-parameters on (default: none)",
-        SHARE,
-    )
-    clients: int | None = _data(
-        None, "N", "number of clients (default: 10; of LEAF's data all)", whole(1)
-    )
-    partition: str | None = _data(
-        None,
-        "HOW",
-        "how clients share the data: a name of `jaxfl list partitions` (default: iid; LEAF's data have "
-        "clients of their own)",
-    )
-    alpha: float | None = _data(
-        None,
-        "A",
-        "concentration of the dirichlet partition: smaller is less even (default: 0.5)",
-        real(above=0),
-    )
-    partition_option: dict[str, Any] = _data(
-        dict, "NAME=VALUE", "option of the partition, such as spread=2 (repeatable)", pair, "repeat"
-    )
-    weights: str = _data(
-        "equal",
-        "HOW",
-        "weights of the clients in the objective: equal (default), or samples, in proportion to their "
-        "numbers of records",
-        Among("equal", "samples"),
-    )
-    data_seed: int = _data(0, "S", "seed of the partition (default: 0)", SEED)
+    model:
+      --model NAME              a name of `jaxfl list models` (default: logistic for 2 classes, else
+                                softmax)
+      --hidden WIDTH ...        widths of the hidden layers of mlp (default: 64); they are one value, and
+                                no axis of a sweep
+      --activation NAME         activation between the layers of mlp (default: sigmoid)
+      --init HOW                initial parameters: zeros, normal (standard deviation 1) or normal/5
+                                (standard deviation 0.2) (default: zeros; of mlp, weights from
+                                N(0, 1/inputs))
+      --regularizer NAME        nonconvex or l2, with --strength, or as nonconvex:0.2
+      --strength X              strength of the regularizer
+      --constraint SET          set that the parameters are projected to: ball:RADIUS or box:LOW,HIGH
+      --clip-by WHAT            whole (default) clips an example's gradient as a whole; layer clips each of
+                                K layers to the bound over sqrt(K), which keeps the whole within the bound
+      --dtype TYPE              precision: float32 (default) or float64
+      --eval-records N          records of each client on which metrics are computed, evenly spaced, or all
+                                (default: all, or as many as an evaluation of some hundredths of a second
+                                allows, at least 512)
 
-    model: str | None = _model(
-        None,
-        "NAME",
-        "a name of `jaxfl list models` (default: logistic for 2 classes, else softmax)",
-    )
-    hidden: list[int] | None = _model(
-        None, "WIDTH", "widths of the hidden layers of mlp (default: 64)", whole(1), "values"
-    )
-    activation: str | None = _model(
-        None, "NAME", "activation between the layers of mlp (default: sigmoid)"
-    )
-    init: str | None = _model(
-        None,
-        "HOW",
-        "initial parameters: zeros, normal (standard deviation 1) or normal/5 (standard deviation 0.2) "
-        "(default: zeros; of mlp, weights from N(0, 1/inputs))",
-    )
-    regularizer: str | None = _model(
-        None, "NAME", "nonconvex or l2, with --strength, or as nonconvex:0.2"
-    )
-    strength: float | None = _model(None, "X", "strength of the regularizer", real())
-    constraint: str | None = _model(
-        None, "SET", "set that the parameters are projected to: ball:RADIUS or box:LOW,HIGH"
-    )
-    dtype: str = _model(
-        "float32", "TYPE", "precision: float32 (default) or float64", Among("float32", "float64")
-    )
+    parts of the algorithms:
+      --compressor NAME         a name of `jaxfl list compressors`, or two, such as qsgd+random_k
+      --sampler NAME            how a client draws its batch: a name of `jaxfl list samplers`
+      --participation NAME      which clients take part: a name of `jaxfl list participations`
+      --aggregation NAME        how messages are summed: a name of `jaxfl list aggregations`
+      --graph NAME              network of an algorithm without a server: complete, ring, grid or
+                                erdos_renyi:P,SEED
+      --clip-mode HOW           example (default) clips each example's gradient; batch clips only their
+                                mean, which gives no per-record privacy unless --gradient-bound is given
+      --noise HOW               calibrated (default) takes the least noise for which an accountant proves
+                                --eps; paper takes the noise of the paper's formula
+      --noise-draw HOW          fused (default) draws the noise of the clients' mean once, where only the
+                                mean is needed; per_client draws it for each client
+      --storage TYPE            type in which the clients' state is stored: exact (default), or bfloat16 or
+                                float16, which take half the memory; averages over records keep full
+                                precision
 
-    compressor: str | None = _part(
-        None, "NAME", "a name of `jaxfl list compressors`, or two, such as qsgd+random_k"
-    )
-    sampler: str | None = _part(
-        None, "NAME", "how a client draws its batch: a name of `jaxfl list samplers`"
-    )
-    participation: str | None = _part(
-        None, "NAME", "which clients take part: a name of `jaxfl list participations`"
-    )
-    aggregation: str | None = _part(
-        None, "NAME", "how messages are summed: a name of `jaxfl list aggregations`"
-    )
-    graph: str | None = _part(
-        None,
-        "NAME",
-        "network of an algorithm without a server: complete, ring, grid or erdos_renyi:P,SEED",
-    )
-    clip_mode: str = _part(
-        "example",
-        "HOW",
-        "example (default) clips each example's gradient; batch clips only their mean, which gives no "
-        "per-record privacy unless --gradient-bound is given",
-        Among("example", "batch"),
-    )
-    clip_by: str = _part(
-        "whole",
-        "WHAT",
-        "whole (default) clips an example's gradient as a whole; layer clips each of K layers to the bound "
-        "over sqrt(K), which keeps the whole within the bound",
-        Among("whole", "layer"),
-    )
-    noise: str = _part(
-        "calibrated",
-        "HOW",
-        "calibrated (default) takes the least noise for which an accountant proves --eps; paper takes "
-        "the noise of the paper's formula",
-        Among("calibrated", "paper"),
-    )
-    noise_draw: str = _part(
-        "fused",
-        "HOW",
-        "fused (default) draws the noise of the clients' mean once, where only the mean is needed; "
-        "per_client draws it for each client",
-        Among("fused", "per_client"),
-    )
-    storage: str = _part(
-        "exact",
-        "TYPE",
-        "type in which the clients' state is stored: exact (default), or bfloat16 or float16, which "
-        "take half the memory; averages over records keep full precision",
-        Among("exact", "bfloat16", "float16"),
-    )
+    loop:
+      --eval-every E            evaluate after every E rounds (default: between 3 and 100 evaluations, as
+                                many as take a tenth of the work; 0: only at the start and the end)
+      --metrics-on DATA         data on which loss and accuracy are measured: train (default), test or
+                                validation; no proof covers metrics on train
+      --matmul-precision HOW    precision of products in forward and backward passes: default lets GPUs
+                                round their inputs to TF32 and TPUs to bfloat16, highest does not (default:
+                                that of JAX's configuration)
+      --device KIND             device: cpu, gpu or tpu (default: the one that JAX chooses)
+      --target-loss LOSS        stop a run once its loss is this low; on training data, a proven eps
+                                requires --loss-bound and --loss-sigma
+      --loss-bound B            with --target-loss: clip each example's loss to [0, B] before it is compared
+      --loss-sigma S            with --target-loss: standard deviation of the noise that each client adds to
+                                its mean loss; the proven eps includes it
+      --max-seconds S           stop a run at the first evaluation after S seconds
+      --max-bits BITS           stop a run once all its clients together have sent BITS bits
+    """
 
-    rounds: int | None = _run(
-        200,
-        "T",
-        "number of rounds (default: 200); auto takes the number that the theory gives",
-        rounds,
-        later=True,
-    )
-    seed: int = _run(0, "S", "seed of all random draws of the run (default: 0)", SEED)
-    eval_every: int | None = _run(
-        None,
-        "E",
-        "evaluate after every E rounds (default: between 3 and 100 evaluations, as many as take "
-        "a tenth of the work; 0: only at the start and the end)",
-        whole(0),
-    )
-    eval_records: int | str | None = _model(
-        None,
-        "N",
-        "records of each client on which metrics are computed, evenly spaced, or all (default: all, or "
-        "as many as an evaluation of some hundredths of a second allows, at least 512)",
-        records,
-    )
-    metrics_on: str = _run(
-        "train",
-        "DATA",
-        "data on which loss and accuracy are measured: train (default), test or validation; no proof "
-        "covers metrics on train",
-        Among("train", "test", "validation"),
-    )
-    checkpoint_every: int | None = _run(
-        None,
-        "C",
-        "write a checkpoint after every C rounds (default: only at the end)",
-        whole(1),
-        later=True,
-    )
-    device: str | None = _run(
-        None,
-        "KIND",
-        "device: cpu, gpu or tpu (default: the one that JAX chooses)",
-        Among("cpu", "gpu", "tpu"),
-        later=True,
-    )
-    matmul_precision: str | None = _run(
-        None,
-        "HOW",
-        "precision of products in forward and backward passes: default lets GPUs round their inputs "
-        "to TF32 and TPUs to bfloat16, highest does not (default: that of JAX's configuration)",
-        Among("default", "highest"),
-    )
-    target_loss: float | None = _run(
-        None,
-        "LOSS",
-        "stop once the loss is this low; on training data, a proven eps requires --loss-bound and "
-        "--loss-sigma",
-        real(),
-        later=True,
-    )
-    loss_bound: float | None = _run(
-        None,
-        "B",
-        "with --target-loss: clip each example's loss to [0, B] before it is compared",
-        real(above=0),
-        later=True,
-    )
-    loss_sigma: float | None = _run(
-        None,
-        "S",
-        "with --target-loss: standard deviation of the noise that each client adds to its mean loss; "
-        "the proven eps includes it",
-        real(above=0),
-        later=True,
-    )
-    max_seconds: float | None = _run(
-        None, "S", "stop at the first evaluation after S seconds", real(above=0), later=True
-    )
-    max_bits: float | None = _run(
-        None,
-        "BITS",
-        "stop once all clients together have sent BITS bits",
-        real(above=0),
-        later=True,
-    )
+    algorithm: str = ""
 
-    @classmethod
-    def from_json(cls, stored: Mapping[str, Any], file: Path) -> Setup:
-        """The setup in ``file``; options added since it was written take their defaults."""
-        check_options(stored.items(), file)
-        if not {"algorithm", "numbers"} <= set(stored):  # every version writes them
-            raise KeyError("algorithm")
-        return cls(**stored)
+    data: str = _posed("digits")
+    data_option: dict[str, Any] = option(dict, pair, "repeat")
+    data_dir: str | None = _one()
+    test_data: str | None = _one()
+    test_share: float | None = _one(SHARE)
+    validation_share: float | None = _one(SHARE)
+    clients: int | None = _posed(None, whole(1))
+    partition: str | None = _posed(None)
+    alpha: float | None = _posed(None, POSITIVE)
+    partition_option: dict[str, Any] = option(dict, pair, "repeat")
+    weights: str = option("equal", Among("equal", "samples"))
+    data_seed: int = option(0, SEED)
 
-    def differences(self, other: Setup) -> Iterator[tuple[str, Any, Any]]:
-        """(option, value here, value there) of each option that changes the result."""
-        for field in dataclasses.fields(self):
-            here, there = getattr(self, field.name), getattr(other, field.name)
-            if field.name == "numbers":
-                for name in sorted({*here, *there}):
-                    if here.get(name) != there.get(name):
-                        yield flag(name), here.get(name), there.get(name)
-            elif here != there and field.name != "checkpoint_every":
-                yield "ALGORITHM" if field.name == "algorithm" else flag(field.name), here, there
+    model: str | None = _posed(None)
+    hidden: list[int] | None = _one(whole(1), "list")
+    activation: str | None = _one()
+    init: str | None = _one()
+    regularizer: str | None = _posed(None)
+    strength: float | None = _posed(None, real())
+    constraint: str | None = _one()
+    clip_by: str = _posed("whole", Among("whole", "layer"))
+    dtype: str = option("float32", Among("float32", "float64"))
+    eval_records: int | str | None = _one(records)
+
+    compressor: str | None = _built(None)
+    sampler: str | None = _built(None)
+    participation: str | None = _built(None)
+    aggregation: str | None = _built(None)
+    graph: str | None = _built(None)
+    clip_mode: str = _built("example", Among("example", "batch"))
+    noise: str = option("calibrated", Among("calibrated", "paper"))
+    noise_draw: str = _built("fused", Among("fused", "per_client"))
+    storage: str = _built("exact", Among("exact", "bfloat16", "float16"))
+
+    eval_every: int | None = _one(whole(0))
+    metrics_on: str = option("train", Among("train", "test", "validation"))
+    matmul_precision: str | None = _one(Among("default", "highest"))
+    device: str | None = _one(Among("cpu", "gpu", "tpu"))
+    target_loss: float | None = _one(real())
+    loss_bound: float | None = _one(POSITIVE)
+    loss_sigma: float | None = _one(POSITIVE)
+    max_seconds: float | None = _one(POSITIVE)
+    max_bits: float | None = _one(POSITIVE)
+
+    @property
+    def stop(self) -> Stop | None:
+        """What may end a run before its last round."""
+        limits: Any = {name: getattr(self, option) for name, option in LIMITS.items()}
+        return Stop(**limits) if any(value is not None for value in limits.values()) else None
+
+
+@dataclasses.dataclass(frozen=True)
+class Counts:
+    """How many runs there are, and how long they are.
+
+    runs:
+      --rounds T                number of rounds (default: 200); auto takes the number that the theory gives
+      --seed S                  seed of all random draws of a run (default: 0)
+      --seeds S                 run with the seeds 0 to S-1
+      --unpaired                draw separately for each setting, not once per seed; of sweeps
+    """
+
+    rounds: list[int | None] | None = _one(rounds, "axis")
+    seed: list[int] | None = _one(SEED, "axis")
+    seeds: int | None = _one(whole(1, MOST))
+    unpaired: bool = option(False, None, alone="sweep")
 
 
 @dataclasses.dataclass(frozen=True)
 class Session:
-    """Options that change no result: where it goes, and what is printed and drawn."""
+    """What changes no result: where it goes, what computes it, and what is printed and drawn.
 
-    out: str | None = _output(
-        None, "DIR", "folder for the result (default: results/ALGORITHM-DATA-sSEED)"
-    )
-    resume: str | None = _output(None, "DIR", "continue the run in this folder")
-    force: bool = _output(False, "", "replace the result of another configuration in the folder")
-    bound: float | None = _output(
-        None,
-        "LAM",
-        "also draw the paper's convergence bound, if it has one; with LAM also the bound for "
-        "LAM-strongly convex losses",
-        real(least=0.0),
-        bare="0",
-    )
-    track: str | None = _output(None, "WHERE", TRACK)
-    no_plot: bool = _output(False, "", "draw no picture")
-    quiet: bool = _output(False, "", "print nothing, unless the run diverges")
-    json: bool = _output(False, "", JSON)
+    execution:
+      --memory BYTES            memory for the runs that are computed together (default: most of what is
+                                free)
+      --on WHERE                what computes the chunks: processes:N of this machine, ray,
+                                ray://HOST:PORT, dask://HOST:PORT or slurm (default: this process)
+      --slurm-option NAME=VALUE
+                                option of the jobs of --on slurm, such as partition=gpu (repeatable)
+      --chunk-seconds SECONDS   longest time that a chunk of --on takes (default: 300); of sweeps
+
+    input and output:
+      --out DIR                 folder for the result (default: results/ALGORITHM-DATA-sSEED, of a sweep
+                                results/sweep-ALGORITHMS-DATA)
+      --resume DIR              finish what is in this folder as it was begun
+      --extend DIR              compute more rounds in this folder, of a sweep also these values,
+                                ALGORITHMs and seeds; what is there is not computed again where its rounds
+                                would be the same
+      --force                   replace the run in the folder; of runs
+      --plan                    print what is to be computed, and compute nothing
+      --track WHERE             also write metrics to tensorboard:DIR, wandb:PROJECT or mlflow:URI
+      --choose-by HOW           the metric after the last round by which the best setting along lr and
+                                shift is chosen: auto (default: accuracy, else loss, on validation data;
+                                without them the training loss), a metric, min:NAME or max:NAME; of sweeps
+      --bound [LAM]             also draw the paper's convergence bound, if it has one; with LAM also the
+                                bound for LAM-strongly convex losses; of runs
+      --no-plot                 draw no pictures
+      --quiet                   print nothing, unless runs diverge
+    """
+
+    memory: int | None = _one(whole(1))
+    on: str | None = _one()
+    slurm_option: dict[str, str] = option(dict, pair, "repeat")
+    chunk_seconds: float | None = _one(POSITIVE, alone="sweep")
+
+    out: str | None = _one()
+    resume: str | None = _one()
+    extend: str | None = _one()
+    force: bool = option(False, None, alone="run")
+    plan: bool = option(False, None)
+    track: str | None = _one()
+    choose_by: str | None = _one(alone="sweep")
+    bound: float | None = _one(real(least=0.0), bare="0", alone="run")
+    no_plot: bool = option(False, None)
+    quiet: bool = option(False, None)
+    json: bool = option(False, None)
 
 
-def check_options(stored: Iterable[tuple[str, Any]], file: Path) -> None:
+FIELDS = {
+    "algorithms": [str],
+    "options": {str: list},
+    "numbers": {str: [int | float | str | None]},
+    "seeds": [int],
+    "paired": bool,
+    "assumed": {str: str},
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Study:
+    """What `jaxfl run` and `jaxfl sweep` compute: several values of an option are an axis."""
+
+    algorithms: list[str]
+    options: dict[str, list[Any]]  # of :class:`Setup`
+    numbers: dict[str, list[Any]]  # hyper-parameters and ``rounds``; schedules are texts
+    seeds: list[int]
+    paired: bool = True
+    assumed: dict[str, str] = dataclasses.field(default_factory=dict)  # values that nobody gave
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any], file: Path) -> Study:
+        """The study in ``file``."""
+        conforms("study", content, FIELDS)
+        for name, values in content["options"].items():
+            stored(name, values, file)
+        return cls(**content)
+
+    @property
+    def setup(self) -> Setup:
+        """The options with one value."""
+        one = {name: values[0] for name, values in self.options.items() if len(values) == 1}
+        return Setup(next(iter(self.algorithms), ""), **one)
+
+    @property
+    def axes(self) -> dict[str, list[Any]]:
+        """The values of everything with several, and the algorithms."""
+        both = [*self.options.items(), *self.numbers.items()]
+        found = {name: values for name, values in both if len(values) > 1}
+        twice = sum(len(values) > 1 for _, values in both) > len(found)
+        require(not twice, "Two axes have one name", "give one of them a single value")
+        return {"algorithm": self.algorithms, **found}
+
+    @property
+    def fixed(self) -> dict[str, Any]:
+        """The hyper-parameters with one value, and the number of rounds."""
+        one = {name: values[0] for name, values in self.numbers.items() if len(values) == 1}
+        return {name: value for name, value in one.items() if value is not None}
+
+
+def stored(name: str, values: Iterable[Any], file: Path) -> None:
     """Raise for an option in ``file`` that this version does not know, or a value that it would refuse."""
-    fields, table = {field.name: field for field in dataclasses.fields(Setup)}, options(Setup)
-    for name, value in stored:
-        require(
-            name in fields,
-            lambda: (
-                f"{file} has the option {flag(name)}, which this version of jaxfl does not know"
-            ),
-            "resume it with the version that wrote it",
-        )
-        option = table.get(name, Option("", "NAME", ""))
-        if name == "numbers":
-            conforms(name, value, {str: int | float | str})
-        elif option.many == "repeat":
+    unknown = f"{file} has the option {flag(name)}, which this version of jaxfl does not know"
+    require(name in options(Setup), unknown, "resume it with the version that wrote it")
+    option = options(Setup)[name]
+    for value in values:
+        if option.many == "repeat":
             conforms(name, value, dict)
-        elif value is not None or fields[name].default is not None:
-            conforms(name, value, list if option.many else str | int | float)
-            for item in value if option.many else [value]:
-                try:
-                    holds = option.read(flag(name), str(item)) == item
-                except InputError as error:
-                    raise error.within(str(file)) from None
-                if not holds and item is not None:
-                    raise ValueError(f"{name} is {item!r}")
+            continue
+        conforms(name, value, list if option.many == "list" else str | int | float)
+        for item in value if option.many == "list" else [value]:
+            try:
+                holds = option.read is not None and option.read(flag(name), str(item)) == item
+            except InputError as error:
+                raise error.within(str(file)) from None
+            if not holds:
+                raise ValueError(f"{name} is {item!r}")

@@ -6,62 +6,48 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
+import dataclasses
+import functools
 import re
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
-from jaxfl.algorithms.registry import ALGORITHMS
-from jaxfl.algorithms.resolution import planned, resolve
-from jaxfl.cli.build import choose_algorithm
-from jaxfl.cli.options import Option, Session, Setup, options
-from jaxfl.cli.readers import Among, Read, real, text, whole
-from jaxfl.cli.written import flag
+from jaxfl.algorithms.defaults import defaults
+from jaxfl.algorithms.registry import ALGORITHMS, TABLES, algorithm
+from jaxfl.cli.build import DEMO, choose_algorithm
+from jaxfl.cli.options import Counts, Option, Session, Setup, Study, help_of, hyper, options
+from jaxfl.cli.written import Among, flag, real, text, whole
 from jaxfl.core.errors import InputError, require
-from jaxfl.core.params import MOST, near, reads
+from jaxfl.core.params import MOST as LARGEST
+from jaxfl.core.params import at_most_one, known, near, reads
 from jaxfl.core.schedules import RULES, schedule
-from jaxfl.core.types import Algorithm, Eps, Origin, Param, ProblemFacts, Source
-from jaxfl.parts.compressors import COMPRESSORS
-from jaxfl.parts.sampling import PARTICIPATIONS, SAMPLERS
+from jaxfl.core.types import Param
 
 __all__ = [
-    "CONFIG",
-    "HELP",
-    "IMPORT",
+    "SAID",
     "Once",
     "Parser",
-    "defaults",
+    "checked",
+    "documented",
     "hyper_parameters",
     "join_negatives",
-    "make_parser",
-    "number",
-    "options_help",
+    "larger",
+    "options_of_runs",
     "parse",
-    "parse_run",
-    "read_options",
-    "run_options",
-    "run_parser",
-    "with_numbers",
+    "parser_of_runs",
 ]
 
-TITLES = {
-    "data": "data",
-    "model": "model",
-    "parts": "parts of the algorithm",
-    "run": "run",
-    "output": "input and output",
-}
-
-
-IMPORT = "run this Python file first, which registers algorithms, models, data sets or parts (repeatable)"
-CONFIG = "read options from a TOML file; the command line overrides the file"
-HELP = "print this help"
 SYMBOLS = (
     "Below, d is the number of parameters, L the smoothness of the loss, n the number of clients with m "
     "records each, and T the number of rounds; other letters are the paper's.  Defaults that come from a "
     "theorem or a corollary need L.  Where L is unknown, batches of private algorithms have min(128, m) "
     "records, and lr is 1/clip.  docs/algorithms.md has the formulas."
 )
+# an option in a help text: its name, what it takes, and its explanation
+SAID = re.compile(r"^ +(--[a-z-]+)((?: \S+)*)(?:  +|\n {28})(\S.*(?:\n {28}\S.*)*)", re.MULTILINE)
+KINDS = (Setup, Counts, Session)
+HYPER = "hyper-parameter "  # before the names of hyper-parameters
 
 
 class Parser(argparse.ArgumentParser):
@@ -99,154 +85,166 @@ class Once(argparse.Action):
 
     def __call__(self, parser: Any, namespace: Any, values: Any, flag: str | None = None) -> None:
         if getattr(namespace, self.dest) is not None:
-            raise InputError(f"Option {flag} is given twice, the second time as {_shown(values)}")
+            second = " ".join(values) if isinstance(values, list) else values
+            raise InputError(f"Option {flag} is given twice, the second time as {second}")
         setattr(namespace, self.dest, values)
 
 
-def _shown(values: Any) -> str:
-    return " ".join(values) if isinstance(values, list) else str(values)
-
-
-def parse_run(words: Sequence[str]) -> tuple[dict[str, Any], Session]:
-    """The fields of :class:`Setup` that the command line gives, and the session."""
-    takes = "`jaxfl run` takes one ALGORITHM, and one value for most options (`jaxfl sweep` takes several)"
-    raw = parse(_run_parser(), words, takes)
-    given = read_options(options(Setup), raw)
-    if "algorithm" in raw:
-        given["algorithm"] = text("ALGORITHM", raw["algorithm"])
-    given["numbers"] = {
-        name: number(name, raw[f"number {name}"], integer)
-        for name, integer in hyper_parameters().items()
-        if f"number {name}" in raw
-    }
-    return given, Session(**read_options(options(Session), raw))
-
-
-def run_options(words: Sequence[str]) -> str:
-    """The options of `jaxfl run`, with the hyper-parameters of the algorithm described by ``words``."""
-    given, _ = parse_run([word for word in words if word not in ("-h", "--help")])
-    return options_help(_run_parser(), [choose_algorithm(Setup(**given))])
-
-
-def run_parser() -> Parser:
-    """All that `jaxfl run` takes."""
-    return with_numbers(_run_parser())
-
-
-def _run_parser() -> Parser:
-    parser = make_parser({**options(Setup), **options(Session)}, TITLES)
-    parser.add_argument("algorithm", nargs="?", metavar="ALGORITHM", help=argparse.SUPPRESS)
+def documented(text: str) -> Parser:
+    """A parser of the options that a help text explains; "..." stands for more values."""
+    parser = Parser()
+    for option, takes, _ in SAID.findall(text):
+        several = {"nargs": "+", "action": "extend", "metavar": takes.split()[0]} if takes else {}
+        how: Any = several if takes.endswith("...") else {"action": Once} if takes else {}
+        parser.add_argument(option, **how or {"action": "store_true"})
     return parser
 
 
-# --- shared with `jaxfl sweep` -------------------------------------------------------------------
+# --- `jaxfl run` and `jaxfl sweep` ---------------------------------------------------------------
 
 
-def make_parser(table: Mapping[str, Option], titles: Mapping[str, str]) -> Parser:
-    """A parser of the options in ``table``, in groups with these titles."""
-    parser = Parser(usage=argparse.SUPPRESS, formatter_class=_Help)
-    groups = {name: parser.add_argument_group(title) for name, title in titles.items()}
-    for name, option in table.items():
-        how: dict[str, Any] = {"action": "store_true"}
-        if option.metavar:
-            how = {"metavar": option.metavar, "action": Once}
-            if isinstance(option.read, Among):
-                how["choices"] = option.read.names
-        if option.many == "repeat":
-            how["action"] = "append"
-        elif option.many == "values":
+@functools.cache
+def table() -> dict[str, Option]:
+    """All options but hyper-parameters, by name."""
+    return {name: each for kind in KINDS for name, each in options(kind).items()}
+
+
+class _OfRuns(Parser):
+    """Names of algorithms come first, which an option with several values would take."""
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        pairs = [*zip(("", *args), args, strict=False)]
+        first = [b for a, b in pairs if b in ALGORITHMS and (a[:2] != "--" or "=" in a)]
+        left = [b for a, b in pairs if b not in ALGORITHMS or (a[:2] == "--" and "=" not in a)]
+        return super().parse_known_args([*first, *left], namespace)
+
+
+def parser_of_runs() -> Parser:
+    """All that `jaxfl run` and `jaxfl sweep` take."""
+    parser = _OfRuns()
+    parser.add_argument("algorithms", nargs="*", metavar="ALGORITHM")
+    for name, each in table().items():
+        how: dict[str, Any] = {"action": Once}
+        if each.read is None:
+            how = {"action": "store_true"}
+        elif each.many == "repeat":
+            how = {"action": "append", "metavar": "NAME=VALUE"}
+        elif each.many:
             how["nargs"] = "+"
-        elif option.bare is not None:
-            how |= {"nargs": "?", "const": option.bare}
-        groups[option.group].add_argument(flag(name), help=option.doc, **how)
-    # it is run before, and never parsed here
-    files: dict[str, Any] = {"dest": "files", "action": "append", "metavar": "FILE"}
-    groups["output"].add_argument("--import", help=IMPORT, **files)
-    groups["output"].add_argument("--config", metavar="FILE", help=CONFIG)
-    groups["output"].add_argument("-h", "--help", action="store_true", help=HELP)
+        elif each.bare is not None:
+            how |= {"nargs": "?", "const": each.bare}
+        if isinstance(each.read, Among):
+            how["choices"] = each.read.names
+        parser.add_argument(flag(name), **how)
+    for name, param in _params().items():
+        doc = param.doc.replace("%", "%%")
+        parser.add_argument(hyper(name), dest=HYPER + name, action=Once, nargs="+", help=doc)
+    parser.add_argument("--import", dest="files", action="append")  # it is run before
+    parser.add_argument("--config")
+    parser.add_argument("-h", "--help", action="store_true")
     return parser
 
 
-class _Help(argparse.HelpFormatter):
-    """Wider columns, as wide as the text above the options."""
-
-    def __init__(self, prog: str) -> None:
-        super().__init__(prog, max_help_position=28, width=100)
-
-
-def options_help(parser: Parser, algorithms: Sequence[Algorithm], **how: Any) -> str:
-    """The hyper-parameters of the algorithms, each with its default, and the parser's options."""
-    about = "; ".join(f"{each.summary} ({each.paper})" for each in algorithms)
-    title = f"hyper-parameters of {' or '.join(each.name for each in algorithms)}"
-    group = parser.add_argument_group(title, f"{about}.  {SYMBOLS}")
-    parser._action_groups.insert(0, parser._action_groups.pop())
-    params = {param.name: param for each in algorithms for param in each.params}
-    found = [defaults(each) for each in algorithms]
-    for name, param in params.items():
-        texts = dict.fromkeys(each[name] for each in found if name in each)
-        default = f" (default: {' or '.join(texts)})" * (
-            bool(texts) and "(default" not in param.doc
-        )
-        metavar, doc = "K" if param.integer else "X", (param.doc + default).replace("%", "%%")
-        group.add_argument(flag(name), metavar=metavar, help=doc, **how)
-    return parser.format_help().rstrip("\n")
+def parse(command: str, words: Sequence[str]) -> tuple[Study, Session]:
+    """What the command line asks for; with --extend the study has what is added."""
+    parser = parser_of_runs()
+    found, rest = parser.parse_known_args(join_negatives(words))
+    parser.finish(rest, "", f"`jaxfl {command} ALGORITHM --help` lists the options")
+    raw = {name: value for name, value in vars(found).items() if value not in (None, False, [])}
+    read = {name: _read(name, table()[name], raw[name]) for name in table() if name in raw}
+    for name in read:
+        other = table()[name].alone
+        own = f"{flag(name)} is an option of `jaxfl {other}`"
+        require(other in ("", command), own, "leave it out")
+    session = Session(**{name: read[name] for name in options(Session) if name in read})
+    require(session.on == "slurm" or not session.slurm_option, "--slurm-option needs --on slurm")
+    places = {"resume": session.resume, "extend": session.extend, "out": session.out}
+    at_most_one("each names the folder of a result", **places)
+    if session.resume is not None:
+        _alone(session.resume, raw)
+    return _study(raw, read, session.extend is not None), session
 
 
-def defaults(algorithm: Algorithm) -> dict[str, str]:
-    """The default of each hyper-parameter: a constant, or where its value comes from.
-
-    They are those of one typical problem; how a value depends on the problem, its source says.
-    """
-    for n in (10, 1):  # some algorithms are for a single node
-        with contextlib.suppress(InputError):
-            facts = ProblemFacts(n, 1000, 1000, 100, 100, 1.0, (1000,), 10.0, True, True)
-            plan, given = planned(algorithm, {}, facts), {}
-            if isinstance(plan.asked, Eps):  # to calibrate may take seconds, and changes no source
-                given = {"sigma": 1.0}
-            found = resolve(algorithm, given, facts)
-            values, sources = {**found.values, **plan.values}, {**found.sources, **plan.sources}
-            texts = {name: _default(values[name], source) for name, source in sources.items()}
-            if isinstance(plan.asked, Eps):
-                texts["eps"] = f"{plan.asked.eps:g}"
-                texts["sigma"] = (
-                    "calibrated: the least that is proven for eps" * algorithm.per_record
-                )
-            return {name: shown for name, shown in texts.items() if shown}
-    return {}
+def _read(name: str, option: Option, words: Any) -> Any:
+    if option.read is None:
+        return words
+    if option.many == "repeat":
+        return dict(option.read(flag(name), word) for word in words)
+    if option.many:
+        return [option.read(flag(name), word) for word in words]
+    return option.read(flag(name), words)
 
 
-def _default(value: Any, source: Source) -> str:
-    return f"{value:g}" if source == Origin.DEFAULT.value else source.removeprefix("default: ")
+def _alone(folder: str, raw: Mapping[str, Any]) -> None:
+    for name in sorted(raw.keys() - options(Session).keys() - {"files"}):
+        typed = flag(name) if name in table() else hyper(name.removeprefix(HYPER))
+        typed = "ALGORITHM" if name == "algorithms" else typed
+        resumed = f"{typed} does not go with --resume {folder}, which finishes what was begun"
+        raise InputError(resumed, "leave it out, or take --extend for more")
 
 
-def parse(parser: Parser, words: Sequence[str], takes: str, **how: Any) -> dict[str, Any]:
-    """What the command line gives, as text: options, and hyper-parameters as "number NAME"."""
-    found, rest = with_numbers(parser, **how).parse_known_args(join_negatives(words))
-    parser.finish(rest, takes, "`jaxfl COMMAND ALGORITHM --help` lists the options")
-    return {name: value for name, value in vars(found).items() if value not in (None, False, [])}
+def _study(raw: Mapping[str, Any], read: Mapping[str, Any], added: bool) -> Study:
+    algorithms = [text("ALGORITHM", word) for word in raw.get("algorithms", [])]
+    for name in algorithms:
+        known("algorithm", name, ALGORITHMS)
+    given = {
+        name: read[name] if each.many == "axis" else [read[name]]
+        for name, each in options(Setup).items()
+        if name in read
+    }
+    numbers = {
+        name: [number(name, word, param.integer) for word in raw[HYPER + name]]
+        for name, param in _params().items()
+        if HYPER + name in raw
+    }
+    if "rounds" in read:
+        numbers["rounds"] = read["rounds"]
+        alone = None not in read["rounds"] or len(read["rounds"]) == 1
+        require(alone, "--rounds auto goes with no other number of rounds")
+    both = "seeds" in read and "seed" in read
+    require(not both, "--seeds and --seed are both given", "the first is how many, the other which")
+    seeds = read.get("seed", list(range(read.get("seeds", 0 if added else 1))))
+    return Study(algorithms, given, numbers, seeds, "unpaired" not in read)
 
 
-def with_numbers(parser: Parser, **how: Any) -> Parser:
-    """The parser, with every hyper-parameter as an option."""
-    docs = {param.name: param.doc.replace("%", "%%") for param in _params()}
-    for name, doc in docs.items():
-        parser.add_argument(flag(name), dest=f"number {name}", action=Once, help=doc, **how)
-    return parser
+def checked(study: Study, command: str) -> Study:
+    """The study; raise for one that the command does not compute."""
+    if command == "sweep":
+        names = "`jaxfl list algorithms` names them"
+        require(study.algorithms, "`jaxfl sweep` needs an ALGORITHM", names)
+        return study
+    for name, values in {**study.axes, "seed": study.seeds}.items():
+        several = f"`jaxfl run` computes one run, and {flag(name)} has {len(values)} values"
+        require(len(values) < 2, several, "`jaxfl sweep` computes one for each")
+    return study
 
 
-def read_options(table: Mapping[str, Option], raw: Mapping[str, Any]) -> dict[str, Any]:
-    """The values of the options in ``table`` that are given."""
+def larger(old: Study, more: Study, folder: str) -> Study:
+    """A study with what is added to it; raise for an option that cannot be."""
+    begun, axes = dataclasses.asdict(Setup()), options(Setup)
+    added = "leave it out: values, algorithms, seeds and rounds can be added"
+    lists, numbers = dict(old.options), dict(old.numbers)
+    for name, values in more.options.items():
+        before = old.options.get(name, [begun[name]])
+        if axes[name].many != "axis":
+            fixed = f"{flag(name)} {values[0]} does not go with --extend {folder}"
+            require(before == values, fixed, added)
+        default = f"{folder} left {flag(name)} to its default, which other values cannot join"
+        require(before != [None] or values == [None], default, "name another folder with --out")
+        lists[name] = [*dict.fromkeys([*before, *values])] if axes[name].many == "axis" else values
+    fixed = f"--unpaired does not go with --extend {folder}"
+    require(more.paired or not old.paired, fixed, "leave it out")
+    for name, values in more.numbers.items():
+        before = numbers.get(name, [])
+        longer = name == "rounds" and len(before) < 2 and len(values) == 1
+        numbers[name] = values if longer else [*dict.fromkeys([*before, *values])]
+    assumed = {name: said for name, said in old.assumed.items() if name not in more.numbers}
+    algorithms = [*dict.fromkeys([*old.algorithms, *more.algorithms])]
+    seeds = [*dict.fromkeys([*old.seeds, *more.seeds])]
+    return Study(algorithms, lists, numbers, seeds, old.paired, assumed)
 
-    def read(name: str, option: Option, words: Any) -> Any:
-        if not option.metavar:
-            return words
-        if option.many == "repeat":
-            return dict(option.read(flag(name), word) for word in words)
-        if option.many == "values":
-            return [option.read(flag(name), word) for word in words]
-        return option.read(flag(name), words)
 
-    return {name: read(name, option, raw[name]) for name, option in table.items() if name in raw}
+# --- hyper-parameters ----------------------------------------------------------------------------
 
 
 def number(name: str, word: str, integer: bool) -> Any:
@@ -257,7 +255,7 @@ def number(name: str, word: str, integer: bool) -> Any:
         raise InputError(f"There is no schedule {word!r}", f"did you mean {close}:{rest}?")
     if colon:
         return schedule(word).label
-    concerned = {flag(name): word}
+    concerned = {hyper(name): word}
     shape = "write it as in cosine:0.3"
     require(kind not in RULES, "is a schedule without its numbers", shape, **concerned)
     parts = word.split(",")
@@ -266,20 +264,23 @@ def number(name: str, word: str, integer: bool) -> Any:
     require(not several, "is not one number", separate, **concerned)
     infinite = name == "eps" and word.lower().lstrip("+") in ("inf", "infinity")
     require(not infinite, "must be finite", "for no noise give --sigma 0", **concerned)
-    reader: Read = whole(-MOST, MOST) if integer else real(infinite=name == "clip")
-    return reader(flag(name), word)
+    reader = whole(-LARGEST, LARGEST) if integer else real(infinite=name == "clip")
+    return reader(hyper(name), word)
 
 
-def hyper_parameters() -> dict[str, bool]:
-    """Names of all hyper-parameters of algorithms and parts; True for whole numbers."""
-    params = _params()
-    return {param.name: all(p.integer for p in params if p.name == param.name) for param in params}
+def hyper_parameters() -> list[str]:
+    """Names of all hyper-parameters of algorithms and parts."""
+    return [*_params()]
 
 
-def _params() -> list[Param]:
-    """The hyper-parameters of all algorithms and parts."""
-    tables: tuple[Mapping[str, Any], ...] = (ALGORITHMS, COMPRESSORS, SAMPLERS, PARTICIPATIONS)
-    return [param for table in tables for make in table.values() for param in make().params]
+def _params() -> dict[str, Param]:
+    """The hyper-parameters of all algorithms and parts; whole numbers where they are in all of them."""
+    made = ("algorithm", "compressor", "sampler", "participation")
+    found: dict[str, Param] = {}
+    for param in (p for kind in made for make in TABLES[kind].values() for p in make().params):
+        whole = param.integer and found.get(param.name, param).integer
+        found[param.name] = param._replace(integer=whole)
+    return found
 
 
 def join_negatives(words: Sequence[str]) -> list[str]:
@@ -292,3 +293,33 @@ def join_negatives(words: Sequence[str]) -> list[str]:
         else:
             out.append(word)
     return out
+
+
+# --- help ----------------------------------------------------------------------------------------
+
+
+def entry(name: str, doc: str) -> str:
+    """An option and its explanation."""
+    head, first = f"  {name}", " " * 28
+    return textwrap.fill(doc, 104, initial_indent=f"{head:<26}  ", subsequent_indent=first)
+
+
+def options_of_runs(command: str, words: Sequence[str]) -> str:
+    """The options, with the hyper-parameters of the algorithms that ``words`` describe."""
+    study, _ = parse(command, [word for word in words if word not in ("-h", "--help")])
+    names = study.algorithms or [DEMO]
+    if command == "run":
+        made = [choose_algorithm(dataclasses.replace(study.setup, algorithm=names[0]))]
+    else:
+        made = [algorithm(name) for name in names]
+    about = "; ".join(f"{each.summary} ({each.paper})" for each in made)
+    lines = [f"hyper-parameters of {' or '.join(each.name for each in made)}:"]
+    lines.append(textwrap.indent(textwrap.fill(f"{about}.  {SYMBOLS}", 102), "  ") + "\n")
+    found = [defaults(each) for each in made]
+    for name, param in {param.name: param for each in made for param in each.params}.items():
+        texts = dict.fromkeys(each[name] for each in found if name in each)
+        default = (
+            f" (default: {' or '.join(texts)})" if texts and "(default" not in param.doc else ""
+        )
+        lines.append(entry(f"{hyper(name)} {'K' if param.integer else 'X'}", param.doc + default))
+    return "\n".join([*lines, "", help_of(*KINDS)])

@@ -19,7 +19,6 @@ from jaxfl.cli.report import print_json
 from jaxfl.cli.written import flag
 from jaxfl.core.errors import InputError, require
 from jaxfl.core.params import reads, whole
-from jaxfl.parts import compressors, sampling
 from jaxfl.privacy.accountants import STATUS
 from jaxfl.privacy.claims import Condition
 
@@ -40,7 +39,7 @@ NO_OPTIONS = {
 }
 UNFLAGGED = "none: the proven eps is not above the paper's by more than 1 %"
 FLAGGED = "the proven eps is above the paper's by more than 1 %", "no eps is proven"
-FORMULAS = ("mask", "batch_clip", "hu_counterexample", "theorem_k")
+FORMULAS = ("mask", "batch_clip", "theorem_k")
 TITLES = {
     "NAME is also a calculator (without values it says which it needs):": False,
     "or a check of a published or new formula:": True,
@@ -252,11 +251,8 @@ def _audit(
 
     finite = options.get("eps") != math.inf
     require(finite, "--eps inf must be finite", "for no noise give --sigma 0")
-    parts: dict[str, Any] = {} if clip_mode is None else {"clip": clip_mode}
-    if sampler is not None:
-        parts["sampler"] = sampling.sampler(sampler)
-    if compressor is not None:
-        parts["compressor"] = compressors.compressor(compressor)
+    parts = {"clip": clip_mode, "sampler": sampler, "compressor": compressor}
+    parts = {role: value for role, value in parts.items() if value is not None}
     found = audit(
         algorithm(name, **parts),
         rounds=whole("rounds", rounds, 1),
@@ -265,13 +261,8 @@ def _audit(
         runs=whole("runs", runs, 20),
         **options,
     )
-    return {
-        **found._asdict(),
-        "refutes_proof": found.refutes_proof,
-        "refutes_claim": found.refutes_claim,
-        "refutes_described": found.refutes_described,
-        "verdict": found.verdict,
-    }
+    derived = ("refutes_proof", "refutes_claim", "refutes_described", "verdict")
+    return {**found._asdict(), **{name: getattr(found, name) for name in derived}}
 
 
 def _pairs(words: Sequence[str]) -> dict[str, Any]:
@@ -280,24 +271,20 @@ def _pairs(words: Sequence[str]) -> dict[str, Any]:
     left = list(words)
     while left:
         word = left.pop(0)
-        is_option = word.startswith("--") and len(word) > 2
-        require(is_option, lambda: f"{word!r} is not an option", "write --name value")
+        is_option, bad = word.startswith("--") and len(word) > 2, f"{word!r} is not an option"
+        require(is_option, bad, "write --name value")
         flag, given, value = word[2:].partition("=")
         if not given:
             value = left.pop(0) if left and not left[0].startswith("--") else "true"
-        name = flag.replace("-", "_")
-        unread = "give what the proof needs of them, such as --samples, the records of a client"
-        require(
-            name not in ("data", "model"),
-            lambda: f"--{flag} does not apply, since no data are read",
-            unread,
-        )
-        require(
-            name not in out, lambda: f"Option --{flag} is given twice, the second time as {value}"
-        )
-        out[name] = _value(value)
-        is_number = not isinstance(out[name], str)
-        require(is_number or name in TEXTS, lambda: f"--{flag} {value} must be a number")
+        name, read = flag.replace("-", "_"), _value(value)
+        unread = f"--{flag} does not apply, since no data are read"
+        way = "give what the proof needs of them, such as --samples, the records of a client"
+        require(name not in ("data", "model"), unread, way)
+        twice = f"Option --{flag} is given twice, the second time as {value}"
+        require(name not in out, twice)
+        word = f"--{flag} {value} must be a number"
+        require(name in TEXTS or not isinstance(read, str), word)
+        out[name] = read
     return out
 
 

@@ -1,4 +1,4 @@
-"""What is shown while a run goes on, and of its result."""
+"""What is printed of runs."""
 
 from __future__ import annotations
 
@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from jaxfl.core.progress import Bar, plural
-from jaxfl.core.types import Clients, Origin, Problem, Source
+from jaxfl.core.progress import plural
+from jaxfl.core.types import Algorithm, Clients, Origin, Problem, Source
 from jaxfl.engine import results
 from jaxfl.engine.ledger import spread
-from jaxfl.engine.run import Progress
 from jaxfl.privacy.claims import Condition
 from jaxfl.views.tables import Table, by_rows
 from jaxfl.views.words import in_units
@@ -22,22 +21,15 @@ from jaxfl.views.words import in_units
 if TYPE_CHECKING:
     import xarray
 
-__all__ = ["Display", "amount", "facts", "print_json", "print_table", "summary"]
+__all__ = ["amount", "facts", "head", "print_json", "print_table", "summary"]
 
 
-class Display(Bar):
-    """The progress of one run."""
-
-    def __init__(self, name: str, problem: Problem, rounds: int, *, quiet: bool) -> None:
-        super().__init__(
-            f"{name} on {problem.name}: {plural(problem.n, 'client')}, {problem.model.name} with "
-            f"{problem.model.dim} parameters, {rounds} rounds",
-            quiet=quiet,
-        )
-
-    def show(self, now: Progress) -> None:
-        words = f"{now.rounds_per_second:,.0f} rounds/s, loss {now.loss:.5g}"
-        self.update(now.round, now.rounds, words)
+def head(algorithm: Algorithm, problem: Problem, rounds: int) -> str:
+    """What a run computes, in one line."""
+    return (
+        f"{algorithm.name} on {problem.name}: {plural(problem.n, 'client')}, {problem.model.name} with "
+        f"{problem.model.dim} parameters, {rounds} rounds"
+    )
 
 
 def print_table(table: Table) -> None:

@@ -1,18 +1,22 @@
-"""Arguments of the library as the command line has them."""
+"""Arguments of the library as the command line has them: as they are written, and read."""
 
 from __future__ import annotations
 
 import itertools
+import json
+import math
 import shlex
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
-from jaxfl.core.errors import assigned, printable
+from jaxfl.core.errors import assigned, printable, require
+from jaxfl.core.params import MOST, choice, number, reads
 
-__all__ = ["JSON", "TRACK", "as_typed", "command", "flag", "suggested"]
+__all__ = [
+    "Among", "Read", "as_typed", "command", "flag", "pair", "real", "records", "rounds", "suggested",
+    "text", "whole",
+]  # fmt: skip
 
-JSON = "print the result as one JSON object"  # the help of --json
-TRACK = "also write metrics to tensorboard:DIR, wandb:PROJECT or mlflow:URI"  # and of --track
 MANY = ("--data-option", "--partition-option")  # whose values are NAME=VALUE
 
 STOP = {"loss": "target-loss", "bound": "loss-bound", "sigma": "loss-sigma"}  # others: max-NAME
@@ -59,4 +63,76 @@ def suggested(name: str, value: Any) -> str:
     """An argument that a remedy asks for."""
     if name == "classes":
         return f"--data-option {name}={value}"
+    if name in ("resume", "extend"):
+        return f"{flag(name)} DIR"
     return flag(name) if value is None or value is True else f"{flag(name)} {value}"
+
+
+# --- reading: the option as written and its text in, the value or one sentence out ---------------
+
+Read: TypeAlias = Callable[[str, str], Any]  # (option as written, its text) -> value
+
+
+def text(flag: str, value: str) -> str:
+    require(value.strip(), "is empty", "give it a value or leave it out", **{flag: repr(value)})
+    return value
+
+
+def whole(least: int, most: float = math.inf) -> Read:
+    """A whole number; 1e3 is one too."""
+
+    def read(flag: str, value: str) -> int:
+        found = number(flag, _float(flag, value), least=least, most=most, integer=True)
+        return int(value) if value.lstrip("+-").isdigit() else int(found)
+
+    return read
+
+
+def real(infinite: bool = False, **bounds: float) -> Read:
+    """A finite number in the range, or an infinite one too."""
+    ends: dict[str, Any] = bounds if infinite else {"below": math.inf, **bounds}
+
+    def read(flag: str, value: str) -> float:
+        found = number(flag, _float(flag, value), **ends)
+        return int(value) if value.isdigit() else found
+
+    return read
+
+
+class Among:
+    """One of these names."""
+
+    def __init__(self, *names: str) -> None:
+        self.names = names
+
+    def __call__(self, flag: str, value: str) -> str:
+        choice(flag, value, self.names)
+        return value
+
+
+def pair(flag: str, value: str) -> tuple[str, Any]:
+    """NAME=VALUE, the value as JSON where it reads as such, else as text."""
+    name, equals, given = value.partition("=")
+    require(name and equals and given, "must read NAME=VALUE", **{flag: value})
+    try:
+        return name.replace("-", "_"), json.loads(given)
+    except ValueError:  # .5 is a number as well
+        return name.replace("-", "_"), float(given) if reads(given) else given
+
+
+def rounds(flag: str, value: str) -> int | None:
+    """A number of rounds, or None for the algorithm's own."""
+    return None if value == "auto" else int(whole(1, MOST)(flag, value))
+
+
+def records(flag: str, value: str) -> int | str:
+    """A number of records, or "all"."""
+    if value == "all":
+        return value
+    require(reads(value), 'is neither a number nor "all"', **{flag: value})
+    return int(whole(1)(flag, value))
+
+
+def _float(flag: str, value: str) -> float:
+    require(reads(value), "is not a number", **{flag: value})
+    return float(value)

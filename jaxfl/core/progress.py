@@ -16,6 +16,7 @@ Now = TypeVar("Now")
 
 LINES = 10  # in a log, for one task
 SECONDS = 30.0  # between two lines of a log, at most
+PATIENCE = 5.0  # seconds until a bar is shown that nobody has asked for
 REFRESH = 0.2  # seconds between changes in a notebook
 UNITS = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 WIDTH = 16  # of the bar: the words fit beside it in 80 columns
@@ -25,17 +26,30 @@ class Bar:
     """``with Bar() as bar: bar.update(done, total, words)`` writes to standard error, unless quiet.
 
     Before the first update it says "starting"; :meth:`doing` says what takes time instead of rounds.
+    What ends within ``wait`` seconds shows nothing.
     """
 
-    def __init__(self, head: str = "", *, quiet: bool = False) -> None:
-        self.head, self.quiet = head, quiet
+    def __init__(self, head: str = "", *, quiet: bool = False, wait: float = 0.0) -> None:
+        self.head, self.quiet, self.wait = head, quiet, wait
         self.bar: Any = None
         self.cell: Any = None  # of a notebook
         self.shown, self.shown_at = 0, time.perf_counter()
+        self.began, self.started = self.shown_at, False
 
     def __enter__(self) -> Bar:
-        if self.quiet:
-            return self
+        self._late()
+        return self
+
+    def _late(self) -> bool:
+        """Begin to show something once it is time; whether it is not."""
+        if self.quiet or time.perf_counter() - self.began < self.wait:
+            return True
+        if not self.started:
+            self.started = True
+            self._start()
+        return False
+
+    def _start(self) -> None:
         if self.head:
             self.say(self.head)
         if _in_notebook():
@@ -46,7 +60,6 @@ class Bar:
             self.bar = _terminal()
             self.bar.start()
             self.task = self.bar.add_task("starting", total=None, note="")
-        return self
 
     def say(self, line: str) -> None:
         """Print a line that stays."""
@@ -55,7 +68,7 @@ class Bar:
 
     def doing(self, words: str) -> None:
         """Show what takes time now; a terminal counts the seconds."""
-        if self.quiet:
+        if self._late():
             return
         if self.bar is not None:
             self.bar.reset(self.task, total=None, description=printable(words), note="")
@@ -66,7 +79,7 @@ class Bar:
 
     def update(self, done: int, total: int, words: str, note: str = "") -> None:
         """Show that ``done`` of ``total`` rounds are computed; the note has a line of its own."""
-        if self.quiet:
+        if self._late():
             return
         if self.bar is not None:
             told = f"{amount(done)}/{amount(total)} rounds, {printable(words)}"
@@ -142,15 +155,20 @@ def _terminal() -> Any:
 def watching(
     progress: bool | Callable[[Now], None] | None, show: Callable[[Bar, Now], None]
 ) -> contextlib.AbstractContextManager[Callable[[Now], None] | None]:
-    """The function to report progress to: the caller's own, that of a bar for True, or None."""
+    """The function to report progress to: the caller's own, that of a bar for True, or None.
+
+    Without a choice there is a bar where somebody looks, in a terminal or a notebook, and it takes long.
+    """
     usable = progress is None or isinstance(progress, bool) or callable(progress)
     require(usable, "must be True, for a bar, or a function of what is done", progress=progress)
-    return contextlib.nullcontext(progress or None) if progress is not True else _shown(show)
+    if progress is None and (sys.stderr.isatty() or _in_notebook()):
+        return _shown(show, PATIENCE)
+    return _shown(show, 0.0) if progress is True else contextlib.nullcontext(progress or None)
 
 
 @contextlib.contextmanager
-def _shown(show: Callable[[Bar, Now], None]) -> Iterator[Callable[[Now], None]]:
-    with Bar() as bar:
+def _shown(show: Callable[[Bar, Now], None], wait: float) -> Iterator[Callable[[Now], None] | None]:
+    with Bar(wait=wait) as bar:
         yield lambda now: show(bar, now)
 
 

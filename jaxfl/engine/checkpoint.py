@@ -24,7 +24,19 @@ from jaxfl.core.hosts import on_host
 from jaxfl.core.types import Info, State
 from jaxfl.engine.log import Log
 
-__all__ = ["Batch", "Content", "content", "joined", "plain_array", "put", "restored", "take"]
+REASON = "<U120"  # why a run has stopped
+
+__all__ = [
+    "REASON",
+    "Batch",
+    "Content",
+    "content",
+    "joined",
+    "plain_array",
+    "put",
+    "restored",
+    "take",
+]
 
 Ended: TypeAlias = npt.NDArray[np.str_]
 Content: TypeAlias = tuple[dict[str, np.ndarray], dict[str, Any]]  # arrays, and the header
@@ -127,7 +139,7 @@ def restored(found: Content, shape: State, where: Any = None) -> Batch:
     state: State = jax.tree.unflatten(tree, saved)
     chex.assert_trees_all_equal_shapes_and_dtypes(shape, state)
     placed: State = jax.device_put(state, where)
-    return Batch(placed, _log(parts, about), np.asarray(about["ended"]), about["seconds"])
+    return Batch(placed, _log(parts, about), np.asarray(about["ended"], REASON), about["seconds"])
 
 
 def _log(found: Mapping[str, np.ndarray], about: Mapping[str, Any]) -> Log:

@@ -17,7 +17,7 @@ from jaxfl.core.params import whole
 from jaxfl.core.types import Info, Key, State
 from jaxfl.data.samples import plain
 from jaxfl.engine import checkpoint, stopping
-from jaxfl.engine.checkpoint import Batch
+from jaxfl.engine.checkpoint import REASON, Batch
 from jaxfl.engine.log import Log
 from jaxfl.engine.loop import Loop, Ready, Work, rounds_of_call
 from jaxfl.engine.plan import Chunk, Options, Program, looks, work_of
@@ -42,7 +42,6 @@ SHARE = 0.05  # of the time that they take, at most
 FREE_ON_CPU = 0.6  # share of the free memory that a chunk may use
 FREE = 0.85
 FULL = "RESOURCE_EXHAUSTED"  # of a device's memory, while rounds run
-REASON = 120  # characters of why a run stopped, at most
 
 
 def budget(asked: int | None, devices: Sequence[jax.Device]) -> int:
@@ -93,7 +92,7 @@ class Saves:
         batch = None
         if found is not None:
             batch = restored(fitting(found, chunk, run.shape), run.state, run.shardings[1])
-        return batch or Batch(blank(run), Log(), np.full(run.shape, "", f"<U{REASON}"))
+        return batch or Batch(blank(run), Log(), np.full(run.shape, "", REASON))
 
     def due(self, share: float) -> bool:
         """Whether it is time for a checkpoint, and the next one is likely to keep to its share.
@@ -234,10 +233,13 @@ def _computed(
     loop = Loop(step, batch, T, chunk.every, work, most)
     ends = _limits(program, chunk, keys, options)
     follower.begin(number, loop.t)
-    saved = loop.t if batch.log.rounds else -1
+    saved = loop.t if batch.log.rounds and loop.t > chunk.after else -1
     try:
         loop.begin()
-        for ready in loop.calls():
+        done = (batch.ended != "").all()
+        if ends is not None and chunk.after < loop.t < T and loop.due(loop.t):
+            done = ends(batch)  # a checkpoint may lie between an evaluation and this check
+        for ready in () if done else loop.calls():
             batch.seconds = earlier + time.perf_counter() - began
             if ends is not None and loop.seen and loop.t < T and ends(batch):
                 break

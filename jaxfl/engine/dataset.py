@@ -204,7 +204,7 @@ def _variables(
     yield "utility", ("round",), np.cumsum(square) / np.arange(1, len(square) + 1)
     counts = {name: arrays[name][at] for name in Info._fields}
     for name, row in results.labelled(totals(record.cost, counts)).items():
-        yield name, ("round",), np.asarray(row)
+        yield name, ("round",), results.exact(name, row)
     if "x" in arrays:
         yield "x", ("coordinate",), arrays["x"][at]
     private = "eps_spent" in options.keep and noisy(record.algorithm, record.values)
@@ -225,13 +225,12 @@ def _dims(
     """The rounds first, then clients where the name says so, else axes of the metric's own."""
     if values.ndim == 1:
         return ("round",), values
-    if "clients" not in options.keep:
-        if n > FEW:
-            return ("round", "quantile"), values
-        if not alike:  # deciles can be compared
-            return ("round", "quantile"), np.nanquantile(values, DECILES, axis=1).T
-        return ("round", "client"), values
+    few = "clients" not in options.keep
+    if few and n > FEW and values.shape[1:] == (len(DECILES),):
+        return ("round", "quantile"), values
     if name.startswith("client_") and values.shape[1:] == (n,):
+        if few and not alike:  # deciles can be compared
+            return ("round", "quantile"), np.nanquantile(values, DECILES, axis=1).T
         return ("round", "client"), values
     return ("round", *(f"{name}_{axis}" for axis in range(values.ndim - 1))), values
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from jaxfl.algorithms.composition import by_messages
@@ -20,12 +21,24 @@ from jaxfl.core.errors import InputError, require, shown
 from jaxfl.core.files import arrays, reading, replace
 from jaxfl.core.hosts import on_host
 from jaxfl.core.params import whole
-from jaxfl.core.types import Algorithm, Array, Hyper, Info, Key, Problem, ProblemFacts, State
+from jaxfl.core.types import (
+    Algorithm,
+    Array,
+    Hyper,
+    Info,
+    Key,
+    Problem,
+    ProblemFacts,
+    Source,
+    State,
+)
 from jaxfl.data import samples
 from jaxfl.engine.checkpoint import plain_array
+from jaxfl.engine.log import Log
 from jaxfl.engine.memory import check_room
-from jaxfl.privacy.events import released
-from jaxfl.privacy.reports import Report, report
+from jaxfl.engine.program import of_clients, split
+from jaxfl.engine.runs import Record
+from jaxfl.privacy.reports import Report
 from jaxfl.problems.facts import facts_of
 from jaxfl.problems.identity import dtype
 from jaxfl.rounds.federated import Federated
@@ -46,7 +59,8 @@ class RunState(NamedTuple):
 class _About(NamedTuple):
     """What statements of privacy read; programs do not depend on it."""
 
-    values: Mapping[str, Any]
+    values: dict[str, Any]
+    sources: dict[str, Source]
     facts: ProblemFacts
 
     def __hash__(self) -> int:
@@ -73,17 +87,36 @@ class Functions:
     def init(self, key: Key, seed: int = 0) -> RunState:
         """The state before the first round of the run that ``simulate`` makes with this key and seed."""
         key = jax.random.fold_in(one_key(key, "a run", "and vmap(init) an array of them"), seed)
-        state, _ = _compiled(self.algorithm.init, key, self.problem, self.hp)
+        arguments = key, self.problem, self.hp
+        home = _home(self.problem)
+        if home is None:
+            state, _ = _compiled(self.algorithm.init, *arguments)
+        else:  # what clients remember lies where their data do
+            shape, _ = jax.eval_shape(self.algorithm.init, *arguments)
+            where = of_clients(home, shape), None
+            state, _ = jax.jit(self.algorithm.init, out_shardings=where)(*arguments)
         return RunState(key, state)
 
-    def privacy(self, rounds: int, delta: float | None = None) -> Report:
-        """What is claimed and what is proven of the first ``rounds`` rounds."""
-        values, facts = self.about.values, self.about.facts
-        proof = standing(self.algorithm, self.problem)
-        counted = {**values, "rounds": whole("rounds", rounds, 1)}
-        event = released(self.algorithm, counted, facts, proof)
-        claim = self.algorithm.claim(counted, facts)
-        return report(event, claim, values.get("delta", 1e-5) if delta is None else delta)
+    def privacy(
+        self, rounds: int, delta: float | None = None, *, clamped: int | None = None
+    ) -> Report:
+        """What is claimed and what is proven of the first ``rounds`` rounds, if they are finite.
+
+        Under a secure sum ``clamped`` is the sum of ``counts.clamped`` over these rounds.  Without it
+        nothing is assumed of it, and the proof is that of a plain sum.
+        """
+        known, t = self.about, whole("rounds", rounds, 1)
+        if clamped is None:
+            clamped = int(_may_clamp(self.algorithm))
+        clamped = whole("clamped", clamped, 0)
+        end: Any = np.int32(t)  # privacy reads no other field of a state
+        state = State(*[end] * len(State._fields))
+        settings = {"proof": list(standing(self.algorithm, self.problem))}
+        log, key = Log([t], [{}], [{"clamped": clamped}]), jax.random.key(0)
+        record = Record(
+            self.algorithm, self.problem, key, *known, state=state, log=log, settings=settings
+        )
+        return record.privacy(delta)
 
     def save(self, run: RunState, path: str | Path) -> None:
         """Write the state to one file; of several processes all call this, and the first one writes."""
@@ -101,14 +134,12 @@ class Functions:
         with reading(path, "state of a run", "write it with save"):
             found = arrays(path, 2 * sum(a.nbytes for a in jax.tree.leaves(like)) + ROOM)
             leaves, tree = jax.tree.flatten((jax.random.key_data(like.key), like.state))
-            saved = [found[f"state{i}"].view(leaf.dtype) for i, leaf in enumerate(leaves)]
-            shapes = [(a.shape, b.shape) for a, b in zip(saved, leaves, strict=True)]
+            saved = [found[f"state{i}"] for i in range(len(found))]
+            kinds = [[(a.shape, a.dtype) for a in map(_stored, side)] for side in (saved, leaves)]
             way = "pass the state of the same algorithm and problem"
-            require(all(a == b for a, b in shapes), lambda: f"{path} holds another state", way)
-        placed = [
-            jax.make_array_from_callback(b.shape, b.sharding, a.__getitem__)
-            for a, b in zip(saved, leaves, strict=True)
-        ]
+            require(kinds[0] == kinds[1], lambda: f"{path} holds another state", way)
+            saved = [a.view(leaf.dtype) for a, leaf in zip(saved, leaves, strict=True)]
+        placed = [_placed(a, leaf) for a, leaf in zip(saved, leaves, strict=True)]
         words, state = jax.tree.unflatten(tree, placed)
         return RunState(jax.random.wrap_key_data(words, impl=jax.random.key_impl(like.key)), state)
 
@@ -178,16 +209,40 @@ def functions(
     if messages:
         algorithm = by_messages(algorithm)
     facts = facts_of(problem, None if rounds is None else whole("rounds", rounds, 1))
-    values = resolve(algorithm, numbers, facts, noise).values
+    values, sources = resolve(algorithm, numbers, facts, noise)
     facts = facts._replace(rounds=int(values["rounds"]))
     hp = build(algorithm, values, facts, dtype(problem))
     check_room(algorithm, problem, hp)
-    return Functions(algorithm, samples.measured(problem), hp, _About(values, facts))
+    return Functions(algorithm, samples.measured(problem), hp, _About(values, sources, facts))
 
 
 @functools.partial(jax.jit, static_argnums=0)
 def _compiled(f: Callable[..., Any], *args: Any) -> Any:
     return f(*args)
+
+
+def _stored(leaf: Any) -> Any:
+    """The shape and type in which files hold a leaf."""
+    return jax.ShapeDtypeStruct(leaf.shape, np.uint16 if leaf.dtype == jnp.bfloat16 else leaf.dtype)
+
+
+def _placed(a: np.ndarray, like: Array) -> Array:
+    """An array where ``like`` is; anywhere if that may be moved, as keys are to the devices of the data."""
+    if not like.committed:
+        return jnp.asarray(a)
+    return jax.make_array_from_callback(like.shape, like.sharding, a.__getitem__)
+
+
+def _home(problem: Problem) -> Any:
+    """The sharding of clients' data; None if they are not split, or traced."""
+    held = [a for a in jax.tree.leaves(problem) if not isinstance(a, jax.core.Tracer)]
+    return next(filter(split, (getattr(a, "sharding", None) for a in held)), None)
+
+
+def _may_clamp(algorithm: Algorithm) -> bool:
+    """Whether sums of its messages are proven to hide them if no coordinate is clamped."""
+    aggregation = getattr(algorithm.body, "aggregation", None)
+    return aggregation is not None and bool(aggregation.hides)
 
 
 def _check_run_state(value: Any) -> RunState:

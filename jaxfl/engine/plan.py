@@ -136,14 +136,14 @@ def key_word(key: Key) -> str:
 
 def addresses(study: Study, options: Options) -> list[Address]:
     """The address of each cell of a study."""
-    shared = _shared(study, options)
+    shared, unstopped = (_shared(study, o) for o in (options, options._replace(stop=None)))
     out = []
     for cell in study.cells:
         # cells of a seed share its draws, or each has its own by its label
         draws = "" if options.paired else cell.label
         asked = {name: word(value) for name, value in cell.given.items()}
         everything = [shared, values_of(cell), cell.rounds, options.eval_every, draws]
-        setting = digest([shared, asked, options.eval_every, options.noise, draws])
+        setting = digest([unstopped, asked, options.eval_every, options.noise, draws])
         out.append(Address(digest(everything), setting, cell.rounds, trail(study, cell, options)))
     return out
 
@@ -386,6 +386,8 @@ def _capacity(study: Study, cells: Sequence[Cell]) -> dict[str, int]:
     names = set.intersection(*(set(cell.values) for cell in cells))
     values = {
         name: np.asarray([cell.values[name] for cell in cells])
+        if len(cells) > 1
+        else cells[0].values[name]
         for name in names
         if not any(isinstance(cell.values[name], Schedule) for cell in cells)
     }

@@ -15,6 +15,7 @@ from jaxfl.core.types import Key
 from jaxfl.core.version import __version__
 from jaxfl.engine import stopping
 from jaxfl.engine.checkpoint import Place
+from jaxfl.engine.dataset import Found
 from jaxfl.engine.grid import Grid, word
 from jaxfl.engine.plan import (
     SAME,
@@ -36,6 +37,8 @@ from jaxfl.privacy.events import Standing
 
 __all__ = ["Planned", "joined_standing"]
 
+# a chunk that is past, the place of a run in it, the rounds it has reached, and those it was begun for
+Past = tuple[int, Place, int, int]
 Fit = Any  # how many runs of a program fit into a chunk, and on how many devices
 
 
@@ -48,11 +51,11 @@ class Planned:
     def __init__(self, store: Store, grid: Grid, keys: Sequence[Key], options: Options) -> None:
         self.store, self.grid, self.options = store, grid, options
         self.drawn = store.header.get("drawn", drawn())
-        self.words = [key_word(key) for key in keys]
+        self.keys, self.words = keys, [key_word(key) for key in keys]
         self.names = [addresses(study, options) for study in grid.studies]
         self.programs: list[Program | None] = [self._program(line) for line in store.programs]
         self.chunks: list[Chunk | None] = [self._chunk(line) for line in store.chunks]
-        self.behind: dict[int, dict[Any, tuple[int, Place, int, int]]] | None = None
+        self.behind: dict[int, dict[tuple[str, str], list[Past]]] | None = None
 
     def _program(self, line: Line) -> Program | None:
         places = {
@@ -88,6 +91,11 @@ class Planned:
         program = self.programs[self.chunk(number).program]
         assert program is not None
         return program
+
+    def found(self, chunks: Sequence[Any]) -> Found:
+        """The runs with these arrays of their chunks."""
+        made: Any = self.programs
+        return Found(self.grid, self.keys, self.options, made, chunks)
 
     @property
     def current(self) -> list[int]:
@@ -138,19 +146,19 @@ class Planned:
         number, _, after, began = self._source(i, j, s)
         return after, began, json.dumps([] if number < 0 else self.store.chunks[number]["rules"])
 
-    def _source(self, i: int, j: int, s: int) -> tuple[int, Place, int, int]:
+    def _source(self, i: int, j: int, s: int) -> Past:
         """The chunk that has brought a run furthest, and the place there; -1: none has."""
         best = -1, (0, 0), 0, 0
         if self.behind is None:
             self.behind = self._past()
         study = self.grid.studies[i]
         for T, runs in self.behind.items():
-            if study.cells[j].rounds > T:
-                name = trail(study, study.cells[j], self.options, T), self.words[s]
-                best = max(best, runs.get(name, best), key=lambda one: one[2])
+            name = trail(study, study.cells[j], self.options, T), self.words[s]
+            some = (one for one in runs.get(name, ()) if one[2] <= study.cells[j].rounds)
+            best = max([best, *some], key=lambda one: one[2])
         return best
 
-    def _past(self) -> dict[int, dict[tuple[str, str], tuple[int, Place, int, int]]]:
+    def _past(self) -> dict[int, dict[tuple[str, str], list[Past]]]:
         """Runs of chunks that are past: by rounds, by what these read, and by key."""
         found: dict[int, dict[Any, Any]] = {}
         divided = self.store.divided()
@@ -165,7 +173,8 @@ class Planned:
                 _, _, T, read = program["cells"][c]
                 for a, key in enumerate(line["keys"]):
                     began = program["began"] or T
-                    found.setdefault(T, {})[read, key] = n, (a, b), int(saved[1]["at"]), began
+                    place = n, (a, b), int(saved[1]["at"]), began
+                    found.setdefault(T, {}).setdefault((read, key), []).append(place)
         return found
 
     def sources(self, number: int) -> list[list[tuple[int, Place]]] | None:
@@ -273,6 +282,8 @@ class Planned:
 def _compared(about: Mapping[str, Any], fixed: bool = False) -> dict[str, Any]:
     """What must be the same; ``fixed``: what no larger grid changes."""
     out = {name: value for name, value in about.items() if name in (*Options._fields, "metrics")}
+    if fixed:
+        del out["stop"]  # a run may go on without the rule that has ended it
     studies = [dict(study) for study in about["studies"]]
     for study in studies:
         del study["proof"]

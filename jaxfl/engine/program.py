@@ -48,9 +48,11 @@ __all__ = [
     "compiled",
     "inputs",
     "numbers",
+    "of_clients",
     "placed",
     "placement",
     "repeated",
+    "split",
 ]
 
 
@@ -247,14 +249,26 @@ class Placement(NamedTuple):
 def placement(problem: Problem, devices: Sequence[jax.Device], alone: bool = False) -> Placement:
     """The given devices, of which one run takes the first, or those of the problem's clients."""
     homes = [a.sharding for a in jax.tree.leaves(problem)]
-    if not any(map(_split, homes)):
+    if not any(map(split, homes)):
         return Placement(tuple(devices)[: 1 if alone else None])
-    mesh = next(home.mesh for home in homes if _split(home))
-    kept = (home if _split(home) else NamedSharding(mesh, HERE) for home in homes)
+    mesh = next(home.mesh for home in homes if split(home))
+    kept = (home if split(home) else NamedSharding(mesh, HERE) for home in homes)
     return Placement(tuple(mesh.devices.flat), tuple(kept))
 
 
-def _split(home: Any) -> bool:
+def of_clients(home: NamedSharding, state: State, *axes: None) -> State:
+    """The sharding of each leaf of a state, after some axes, where the clients' data have this one."""
+    everywhere = NamedSharding(home.mesh, HERE)
+    mine = NamedSharding(home.mesh, PartitionSpec(*axes, home.spec[0]))
+    where: State = jax.tree.map(lambda _: everywhere, state)
+    own = ("links", "local", "bases")
+    return where._replace(
+        **{name: jax.tree.map(lambda _: mine, getattr(state, name)) for name in own}
+    )
+
+
+def split(home: Any) -> bool:
+    """Whether an array is divided over devices."""
     return isinstance(home, NamedSharding) and not home.is_fully_replicated
 
 
@@ -310,16 +324,10 @@ def _by_runs(
 def _with_clients(
     place: Placement, shape: tuple[int, int], arguments: tuple[Any, ...]
 ) -> tuple[Any, ...]:
-    split = next(home for home in place.leaves if _split(home))
-    everywhere = NamedSharding(split.mesh, HERE)
+    home = next(home for home in place.leaves if split(home))
+    everywhere = NamedSharding(home.mesh, HERE)
     axes = () if shape == (1, 1) else (None, None)
-    mine = NamedSharding(split.mesh, PartitionSpec(*axes, split.spec[0]))
-    state: State = jax.tree.map(lambda _: everywhere, arguments[1])
-    state = state._replace(
-        links=jax.tree.map(lambda _: mine, state.links),
-        local=jax.tree.map(lambda _: mine, state.local),
-        bases=jax.tree.map(lambda _: mine, state.bases),
-    )
+    state = of_clients(home, arguments[1], *axes)
     problem, held = arguments[8]
     problem = jax.tree.unflatten(jax.tree.structure(problem), place.leaves)
     held = jax.tree.map(lambda _: everywhere, held)

@@ -158,7 +158,7 @@ class Tracker(Follower):
         chunk = self.chunks[number]
         program = self.found.programs[chunk.program]
         what = line(program, self.found.grid, len(self.found.keys), math.prod(chunk.shape))
-        self.doing(f"compiling {what}")
+        self.doing("compiling" if self.alone else f"compiling {what}")
 
     def doing(self, words: str) -> None:
         """Report what else than rounds takes time now."""
@@ -169,14 +169,8 @@ class Tracker(Follower):
         self.number += 1
         self.earlier += self.chunks[number].runs * t
         self.since = time.perf_counter()
-        if t:
-            done = (
-                sum(self._work(number))
-                * t
-                / max(1, self._rounds(number))
-                * self.chunks[number].runs
-            )
-            self.left -= done
+        self.end = self.left - sum(self._work(number))  # after this chunk
+        self.left -= (self.left - self.end) * t * self.chunks[number].runs / self._rounds(number)
 
     def ready(self, number: int, now: Ready, batch: Batch) -> None:
         chunk = self.chunks[number]
@@ -194,6 +188,7 @@ class Tracker(Follower):
         """Take the arrays of a finished chunk."""
         self._note(number, arrays["loss"])
         self._passed(work)
+        self.left = self.end
         self.behind += self._rounds(number)
         if self.callback is not None:
             self.callback(self._now())
@@ -203,7 +198,8 @@ class Tracker(Follower):
     def collected(self, number: int, arrays: Arrays) -> None:
         """Take a chunk that a worker has computed."""
         self.number += 1
-        self.finished(number, arrays, sum(self._work(number)))
+        self.end = self.left - sum(self._work(number))
+        self.finished(number, arrays, self.left - self.end)
 
     def pulse(self) -> None:
         """Report again while workers compute."""

@@ -15,11 +15,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
+import numpy as np
 
 from jaxfl.core.checks import one_path
 from jaxfl.core.errors import InputError, JaxflWarning, require
 from jaxfl.core.memory import HOST, check_fits
 from jaxfl.core.params import at_most_one, number, whole
+from jaxfl.core.programs import keep_programs
 from jaxfl.core.progress import watching
 from jaxfl.core.types import Info, Key
 from jaxfl.engine.callbacks import Callback, Callbacks, Watch
@@ -43,10 +45,10 @@ from jaxfl.engine.program import (
 from jaxfl.engine.progress import Plan, Progress, Tracker, line, show, work
 from jaxfl.engine.results import RESULT
 from jaxfl.engine.runs import settings
-from jaxfl.engine.store import Store
+from jaxfl.engine.store import CHUNK, ROOM, Store
 from jaxfl.engine.worker import Content
 
-__all__ = ["Computed", "How", "check_names", "computed", "keys_of", "report_failures"]
+__all__ = ["Computed", "How", "check_names", "computed", "finished", "keys_of", "report_failures"]
 
 COPIES = 2  # of the results in memory: of the chunks, and of the whole
 RUNS_ON_CPU = 256  # of a chunk: more are not faster there, and a chunk is saved when it is finished
@@ -98,9 +100,7 @@ def check_names(names: Iterable[str], options: Options) -> None:
     for name in names:
         require(
             name not in REPORTED and not str(name).startswith(PREFIXES),
-            lambda name=name: (
-                f"An axis of a sweep cannot be called {name!r}, which its result reports"
-            ),
+            f"An axis of a sweep cannot be called {name!r}, which its result reports",
             "give the argument or the hyper-parameter another name",
         )
     for name, _ in options.extra:
@@ -122,82 +122,105 @@ def computed(
 ) -> Computed:
     """Plan, compute and keep the runs of a grid; ``alone``: of a single run."""
     began = time.perf_counter()
+    keep_programs()
     bar, listed = watching(how.progress, show), Callbacks(how.callbacks)
     devices = _devices(how)
     with contextlib.ExitStack() as stack:
         stack.enter_context(jax.default_matmul_precision(options.matmul_precision))
         if store is None:
-            store = Store(one_path("out", how.out) if how.out is not None else None)
-            stack.enter_context(store)
+            store = stack.enter_context(
+                Store(one_path("out", how.out) if how.out is not None else None)
+            )
             store.open(how.resume or how.extend)
         grid = joined_standing(make(), store.header)
-        keys = keys_of(key, grid.seeds)
-        planned = Planned(store, grid, keys, options)
-        if store.folder is not None and store.header:
-            planned.check(store.folder, how.extend)
+        planned = Planned(store, grid, keys_of(key, grid.seeds), options)
         machine = None if how.executor is not None else Machine(devices, how.memory)
         room = budget(how.memory, [HOST]) if machine is None else machine.available
-        fit = _Fit(devices, room, how.runs_at_once)
-        lines = planned.missing(fit)
-        require(
-            how.extend or not store.folder or not store.header or not lines[1],
-            lambda: f"{store.folder} holds other runs",
-            "name another folder, or add these to it with {extend}",
-            suggested={"extend": True},
-        )
-        size = sum(_bytes(planned, n) for n in planned.current)
-        check_fits(
-            "The results of these runs", COPIES * size, "evaluate less often, or divide them"
-        )
-        state = {id(program): bytes_of_state(program) for program in filter(None, planned.programs)}
-        states = sum(state[id(planned.program(n))] * planned.chunk(n).runs for n in planned.current)
-        kept = store.reserve(size, states, alone)
-        todo, earlier = _divide_done(planned, store)
-        if how.announce is not None:
-            how.announce(_plan(planned, todo, fit, (size + kept, kept), len(earlier)))
-        if todo and store.header and store.folder is not None:
-            planned.check_draws(store.folder)
-        store.add(planned.about(), *lines)
-        for program in {planned.chunk(n).program: planned.program(n) for n in todo}.values():
-            hp = numbers(program, [0], alone=True)
-            check_room(program.algorithm, program.problem, hp)
-        everything: Any = planned.programs, [(chunk, None) for chunk in planned.chunks]
-        found = Found(grid, keys, options, *everything)
+        todo = _plan(planned, _Fit(devices, room, how.runs_at_once), how, alone)
+        found = planned.found([(chunk, None) for chunk in planned.chunks])
         report = stack.enter_context(bar)
         watch = Watch(stack.enter_context(listed), found, alone) if listed else None
         tracker = Tracker(found, todo, report, watch, alone)
-        if report is not None or watch is not None:
-            for n in earlier:
-                tracker.known(n, store.read(n))  # type: ignore[arg-type]
-        saves = Saves(store, planned.sources)
-        driver = None
-        if how.executor is not None:
+        for n in planned.current if report is not None or watch is not None else ():
+            if n not in todo and (arrays := store.read(n)) is not None:
+                tracker.known(n, arrays)
+        saves, planning = Saves(store, planned.sources), time.perf_counter() - began
+        failures: Mapping[int, str] = {}
+        if machine is not None:
+            _here(machine, planned, todo, saves, tracker)
+        else:
             workers = stack.enter_context(opened(how.executor))
-            content = Content(planned.programs, keys, options, how.memory)
+            content = Content(planned.programs, planned.keys, planned.options, how.memory)
             driver = Driver(workers, content, saves, how.chunk_seconds)
             _collect(driver, planned, todo, tracker)
-        else:
-            assert machine is not None
-            _here(machine, planned, todo, keys, saves, tracker)
-        tracker.doing("merging the chunks")
+            failures = driver.failures
+        if not alone:
+            tracker.doing("merging the chunks")
         chunks = [(planned.chunk(n), store.read(n)) for n in planned.current]
-        found = found._replace(chunks=chunks)
+        found = planned.found(chunks)
         about = {
-            "ended": "finished" if all(a is not None for _, a in chunks) else "unfinished",
-            **_settings(grid, options),
+            **_about(found),
             "compilations": machine.compilations if machine is not None else 0,
-            "compile_seconds": machine.compile_seconds if machine is not None else 0.0,
-            "chunks": len(chunks),
+            "compile_seconds": planning * alone + (machine.compile_seconds if machine else 0.0),
             "seconds": time.perf_counter() - began,
         }
-        failures = {} if driver is None else driver.failures
     return Computed(store, found, planned.current, about, failures)
 
 
-def _divide_done(planned: Planned, store: Store) -> tuple[list[int], list[int]]:
-    """The chunks that are left, and those that earlier calls have finished."""
-    done = {n: n < len(store.chunks) and store.read(n) is not None for n in planned.current}
-    return [n for n, ready in done.items() if not ready], [n for n, ready in done.items() if ready]
+def _plan(planned: Planned, fit: _Fit, how: How, alone: bool) -> list[int]:
+    """Match the folder with the grid, add what is missing to its list; the chunks that are left."""
+    store = planned.store
+    begun = store.folder is not None and bool(store.header)
+    if begun:
+        planned.check(store.folder, how.extend)
+    lines = planned.missing(fit)
+    require(
+        how.extend or not begun or not lines[1],
+        lambda: f"{store.folder} holds other runs",
+        "name another folder, or add these to it with {extend}",
+        suggested={"extend": True},
+    )
+    size = sum(_bytes(planned, n) for n in planned.current)
+    way = "evaluate less often, or divide them"
+    check_fits("The results of these runs", COPIES * size, way)
+    state = {id(program): bytes_of_state(program) for program in filter(None, planned.programs)}
+    states = sum(state[id(planned.program(n))] * planned.chunk(n).runs for n in planned.current)
+    kept = store.reserve(size, states, alone)
+    todo = [n for n in planned.current if n >= len(store.chunks) or store.read(n) is None]
+    if how.announce is not None:
+        how.announce(_announced(planned, todo, fit, (size + kept, kept)))
+    if todo and begun:
+        planned.check_draws(store.folder)
+    store.add(planned.about(), *lines)
+    for program in {planned.chunk(n).program: planned.program(n) for n in todo}.values():
+        check_room(program.algorithm, program.problem, numbers(program, [0], alone=True))
+    return todo
+
+
+def finished(make: Callable[[], Grid], key: Key, options: Options, how: How) -> Computed:
+    """The runs that are there in a folder; nothing is computed, written or held."""
+    store = Store(one_path("out", how.out))
+    store.look()
+    grid = joined_standing(make(), store.header)
+    planned = Planned(store, grid, keys_of(key, grid.seeds), options)
+    planned.check(store.folder, True)
+    planned.missing(lambda program: (RUNS, 1))
+    store.most = ROOM * sum(_bytes(planned, n) for n in planned.current) + CHUNK
+    there = [
+        (planned.chunk(n), store.read(n) if n < len(store.chunks) else None)
+        for n in planned.current
+    ]
+    found = planned.found(there)
+    about = {**_about(found), "compilations": 0, "compile_seconds": 0.0, "seconds": 0.0}
+    return Computed(store, found, planned.current, about, {})
+
+
+def _about(found: Found) -> dict[str, Any]:
+    whole = all(arrays is not None for _, arrays in found.chunks)
+    ended = "finished" if whole else "unfinished"
+    settings = _settings(found.grid, found.options)
+    settings["settings"]["key"] = np.asarray(jax.random.key_data(found.keys[0])).tolist()
+    return {"ended": ended, **settings, "chunks": len(found.chunks)}
 
 
 # --- computing -----------------------------------------------------------------------------------
@@ -207,7 +230,6 @@ def _here(
     machine: Machine,
     planned: Planned,
     todo: Sequence[int],
-    keys: Sequence[Key],
     saves: Saves,
     tracker: Tracker,
 ) -> None:
@@ -217,7 +239,9 @@ def _here(
         number = waiting.popleft()
         chunk, program = planned.chunk(number), planned.program(number)
         try:
-            arrays = machine.compute(program, number, chunk, keys, planned.options, saves, tracker)
+            arrays = machine.compute(
+                program, number, chunk, planned.keys, planned.options, saves, tracker
+            )
         except TooLarge as error:
             parts = placement(program.problem, machine.devices).parts
             smaller = _divided(planned, tracker, number, parts)
@@ -327,9 +351,7 @@ def _bytes(planned: Planned, number: int) -> int:
     return 8 * chunk.runs * (len(looks(program, chunk)) * each + model)
 
 
-def _plan(
-    planned: Planned, todo: Sequence[int], fit: _Fit, disk: tuple[int, int], done: int
-) -> Plan:
+def _announced(planned: Planned, todo: Sequence[int], fit: _Fit, disk: tuple[int, int]) -> Plan:
     """What is left, before anything is compiled."""
     left = [(planned.chunk(n), planned.program(n)) for n in todo]
     works = [work(program, chunk) for chunk, program in left]

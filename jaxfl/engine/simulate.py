@@ -12,7 +12,7 @@ import jax
 import numpy as np
 
 from jaxfl.algorithms.registry import one_algorithm
-from jaxfl.algorithms.resolution import NOISES
+from jaxfl.algorithms.resolution import NOISES, build
 from jaxfl.core.checks import one_key, one_problem
 from jaxfl.core.errors import require
 from jaxfl.core.hosts import on_host
@@ -33,9 +33,10 @@ from jaxfl.engine.progress import Plan, Progress
 from jaxfl.engine.runs import Record, noisy
 from jaxfl.engine.session import Computed, How, check_names, computed, report_failures
 from jaxfl.engine.stopping import Stop
+from jaxfl.problems.identity import dtype
 from jaxfl.rounds.blocks import start
 
-__all__ = ["Metric", "Progress", "Run", "Stop", "base_key", "options_of", "simulate"]
+__all__ = ["Metric", "Progress", "Run", "Stop", "base_key", "options_of", "simulate", "simulated"]
 
 
 @dataclasses.dataclass(repr=False)
@@ -89,7 +90,9 @@ class Run(Record):
     def extend(self, rounds: int, **more: Any) -> Run:
         """Continue until round ``rounds``, with the same hyper-parameters and streams of draws.
 
-        ``more`` are ``stop``, ``progress`` and ``callbacks`` of :func:`simulate`.
+        The result is in memory: ``simulate(..., out=folder, extend=True)`` continues in a folder.
+        ``more`` are ``stop``, ``progress`` and ``callbacks`` of :func:`simulate`.  Without ``stop`` no
+        rule ends the new rounds; :meth:`privacy` still counts the earlier ones.
         """
         assert self.computed is not None
         rounds, t = whole("rounds", rounds, 1), int(np.max(self.state.t))
@@ -98,20 +101,15 @@ class Run(Record):
         found = self.computed.found
         study = found.grid.studies[0]
         cell = study.cells[0]._replace(rounds=rounds)
-        planned = int(cell.values["rounds"])
-        for name, value in cell.values.items():
-            require(
-                rounds <= planned or not getattr(value, "ends", False),
-                f"{name} is made for {planned} rounds and ends with them",
-                f"ask for at most {planned} rounds, or start a run of {rounds}",
-                **{name: value},
-            )
+        # raises for more samples than a client has, and for a schedule that ends with the planned rounds
+        facts, kind = self.facts._replace(rounds=rounds), dtype(self.problem)
+        build(self.algorithm, self.values, facts, kind, rounds)
         grid = found.grid._replace(studies=(study._replace(cells=(cell,)),))
-        stop = more.pop("stop", found.options.stop)
+        stop = more.pop("stop", None)
         stopping.check(stop, found.options.metrics_on)
-        options, how = found.options._replace(stop=stop), How(**more)
+        options, how = found.options._replace(stop=stop), How(extend=True, **more)
         assert self.base is not None
-        done = computed(lambda: grid, self.base, options, how, True, self.computed.store)
+        done = computed(lambda: grid, self.base, options, how, True, self.computed.store.detached())
         return _run(done, self.base)
 
 
@@ -133,6 +131,8 @@ def options_of(
     choice("noise", noise, NOISES)
     choice("metrics_on", metrics_on, ("train", "test", "validation"))
     stopping.check(stop, metrics_on)
+    listed = isinstance(keep, list | tuple | set | frozenset)
+    require(listed, f"must be a list of {', '.join(KEPT)}", keep=keep)
     for name in keep:
         choice("keep", name, KEPT)
     return Options(
@@ -192,7 +192,8 @@ def simulate(
     ``extend=True`` computes more ``rounds``: the run continues unless they change what its rounds read,
     as noise for a given ``eps`` does.  (:meth:`Run.extend` keeps all hyper-parameters.)
 
-    A run is silent: ``progress=True`` draws a bar, and a function is called with a :class:`Progress`.
+    ``progress=True`` draws a bar, ``False`` none, and a function is called with a :class:`Progress`; by
+    default there is a bar after five seconds, in a terminal or a notebook.
     ``callbacks`` are called with every :class:`jaxfl.Evaluation`, as the loop reads it from the device; a
     resumed run hands over the earlier ones first.  If a callback raises an exception, the run ends as
     after Ctrl-C, with a checkpoint.  :mod:`jaxfl.trackers` has callbacks for TensorBoard and others.
@@ -232,13 +233,16 @@ def simulate(
     def make() -> Grid:
         return lay_out(algorithm, problem, {}, fixed, [whole("seed", seed, 0)], noise, metrics_on)
 
+    return simulated(make, base, options, how)
+
+
+def simulated(make: Callable[[], Grid], base: Key, options: Options, how: How) -> Run:
+    """The run of a grid that has one, computed, and written where it has a folder."""
     done = computed(make, base, options, how, alone=True)
     report_failures(done)
     run = _run(done, base)
-    if done.result is not None:
-        run.save(done.result)
     for one in run.advice():
-        warnings.warn(one, stacklevel=2)
+        warnings.warn(one, stacklevel=3)
     return run
 
 
@@ -259,8 +263,11 @@ def _run(done: Computed, base: Key) -> Run:
     log = batch.log.at(0, 0)
     run = Run(**{**vars(record), "state": batch.state, "log": log}, computed=done, base=base)
     run.settings["key"] = np.asarray(jax.random.key_data(run.key)).tolist()
-    run.compile_seconds, run.seconds = done.about["compile_seconds"], done.about["seconds"]
+    run.compile_seconds = done.about["compile_seconds"]
+    run.seconds = run.compile_seconds + batch.seconds
     if "gradient_bound" in run.values:
         x = study.algorithm.output(batch.state)
         run.points = (0, start(run.key, run.problem)), (int(batch.state.t), x)
+    if done.result is not None:
+        run.save(done.result)
     return run

@@ -38,6 +38,7 @@ __all__ = [
     "checks",
     "exposed",
     "followed",
+    "holds",
     "noisy_loss",
     "planned",
     "reached",
@@ -108,6 +109,15 @@ def followed(earlier: Sequence[Rule], new: Rule) -> list[Rule]:
         return {**one, "first": 0} == {**new, "first": 0}
 
     return [*earlier] if any(map(same, earlier)) else [*earlier, dict(new)]
+
+
+def holds(now: Sequence[Rule], before: Sequence[Rule]) -> bool:
+    """Whether the last rule of ``before`` goes on in ``now``, which are all rules of a longer run."""
+
+    def limits(rules: Sequence[Rule]) -> dict[str, Any]:
+        return {name: limit for name, limit in rules[-1].items() if name in Stop._fields}
+
+    return len(now) > len(before) > 0 and limits(now) == limits(before)
 
 
 def reached(stop: Stop, loss: float, spent: Mapping[str, float], seconds: float) -> str:

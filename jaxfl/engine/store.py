@@ -36,12 +36,23 @@ from jaxfl.core.files import (
 )
 from jaxfl.core.types import State
 from jaxfl.core.version import __version__
-from jaxfl.engine import checkpoint
+from jaxfl.engine import checkpoint, stopping
 from jaxfl.engine.checkpoint import Batch, Content, Place
 from jaxfl.engine.plan import digest
 from jaxfl.engine.results import RESULT
 
-__all__ = ["PLANNED", "Arrays", "Line", "Store", "pack", "restored", "unpack"]
+__all__ = [
+    "CHUNK",
+    "PLANNED",
+    "ROOM",
+    "Arrays",
+    "Line",
+    "Store",
+    "pack",
+    "refuse_older",
+    "restored",
+    "unpack",
+]
 
 Arrays: TypeAlias = dict[str, npt.NDArray[Any]]
 Line: TypeAlias = dict[str, Any]
@@ -53,6 +64,7 @@ OWNER = "chunk.json"  # names of metrics have no dot
 CHUNK = 1 << 20  # bytes of names and headers, at most
 VERSIONS = (__version__, jax.__version__)  # that continue a checkpoint bit for bit
 KEPT = 1 << 30  # bytes of final states, at most: of runs with more none is kept
+WAY = "name the folder of a run or a sweep, or start over in another"
 ROOM = 2  # times the predicted size: chunks, and the result that they are merged into
 
 
@@ -91,21 +103,15 @@ class Store(contextlib.ExitStack):
             return
         is_file = self.folder.exists() and not self.folder.is_dir()
         require(not is_file, "is a file, and results need a folder", out=str(self.folder))
-        older = next((name for name in BEFORE if self.path(name).exists()), None)
-        require(
-            older is None,
-            lambda: f"{self.folder} was begun by jaxfl 0.2.0 ({older})",
-            "finish it with that version, or name another folder; jaxfl.load reads its result",
-        )
+        refuse_older(self.folder)
         planned = self.path(PLANNED)
         if begun:
-            way = "name the folder of a run or a sweep, or start over in another"
-            with reading(planned, "plan of a run or a sweep", way):
+            with reading(planned, "plan of a run or a sweep", WAY):
                 planned.stat()
         writable(planned, "plan")
         self.enter_context(locked(self.folder))
         if begun:
-            self._read(planned, way)
+            self.look()
             return
         taken = [planned, self.path(RESULT), *self.path("chunks").glob("*.npz")]
         for old in taken:
@@ -117,13 +123,15 @@ class Store(contextlib.ExitStack):
                 suggested={"resume": True},
             )
 
-    def _read(self, planned: Path, way: str) -> None:
-        with reading(planned, "plan of a run or a sweep", way):
+    def look(self) -> None:
+        """Read the list."""
+        planned = self.path(PLANNED)
+        with reading(planned, "plan of a run or a sweep", WAY):
             text = planned.read_bytes()
             head, *lines = text.splitlines()
             self.header = json.loads(head)
             check_format(planned, "plan", self.header["format"], FORMAT)
-            check_digest(planned, text, DIGEST, way)
+            check_digest(planned, text, DIGEST, WAY)
             found = [json.loads(line) for line in lines]
             self.programs = [line["program"] for line in found if "program" in line]
             self.chunks = [line["chunk"] for line in found if "chunk" in line]
@@ -148,6 +156,14 @@ class Store(contextlib.ExitStack):
     def divided(self) -> set[int]:
         """Chunks that halves have replaced."""
         return {line["parent"] for line in self.chunks if line["parent"] is not None}
+
+    def detached(self) -> Store:
+        """The same plan and states in memory, to go on without a change of these."""
+        out = Store(None)
+        out.programs, out.chunks = [*self.programs], [*self.chunks]
+        found = {number: self.saved(number) for number in range(len(self.chunks))}
+        out.contents = {number: one for number, one in found.items() if one is not None}
+        return out
 
     # --- room ------------------------------------------------------------------------------------
 
@@ -235,12 +251,18 @@ class Store(contextlib.ExitStack):
         return None
 
     def gathered(self, number: int, at: Sequence[Sequence[tuple[int, Place]]], t: int) -> Any:
-        """A checkpoint of runs that other chunks have brought to round t; None unless all have."""
+        """A checkpoint of runs that other chunks have brought to round t; None unless all have.
+
+        Runs that a rule has ended go on, unless the same rule holds for the longer ones.
+        """
         files = {other: self.saved(other) for row in at for other, _ in row}
         if any(found is None or found[1]["at"] != t for found in files.values()):
             return None
         rows: Any = [[(files[other], place) for other, place in row] for row in at]
         found, about = checkpoint.joined(rows)
+        rules = self.chunks[number]["rules"]
+        if not all(stopping.holds(rules, self.chunks[other]["rules"]) for other in files):
+            about["ended"] = [["" for _ in row] for row in about["ended"]]
         return found, {**about, "owner": self.owner(number)}
 
     def owner(self, number: int) -> str:
@@ -250,6 +272,16 @@ class Store(contextlib.ExitStack):
     def _owner(self, number: int, *words: str) -> str:
         name = self.header["name"] if self.folder is not None else ""
         return json.dumps([digest(self.chunks[number]), *words, name])
+
+
+def refuse_older(folder: Path) -> None:
+    """Raise for a folder of jaxfl 0.2.0, which had other files."""
+    older = next((name for name in BEFORE if (folder / name).exists()), None)
+    require(
+        older is None,
+        lambda: f"{folder} was begun by jaxfl 0.2.0 or earlier ({older})",
+        "finish it with that version, or name another folder; jaxfl.load reads its result",
+    )
 
 
 def _digest(found: Arrays) -> str:

@@ -13,18 +13,19 @@ from jaxfl.core.types import Key
 from jaxfl.engine.callbacks import Callback
 from jaxfl.engine.dataset import dataset
 from jaxfl.engine.driver import Executor
-from jaxfl.engine.grid import Build, Problems, lay_out, spans
+from jaxfl.engine.grid import Build, Grid, Problems, lay_out, spans
 from jaxfl.engine.loop import Metric
+from jaxfl.engine.plan import Options
 from jaxfl.engine.progress import Plan, Progress
 from jaxfl.engine.results import save
-from jaxfl.engine.session import How, check_names, computed, report_failures
+from jaxfl.engine.session import How, check_names, computed, finished, report_failures
 from jaxfl.engine.simulate import base_key, options_of
 from jaxfl.engine.stopping import Stop
 
 if TYPE_CHECKING:
     import xarray
 
-__all__ = ["sweep"]
+__all__ = ["sweep", "swept"]
 
 
 def sweep(
@@ -89,7 +90,7 @@ def sweep(
     that fails three times is reported at the end.
 
     ``announce`` is called with the :class:`Plan` before anything is compiled; what it raises ends the
-    sweep.  ``progress=True`` draws a bar, and a function is called with a :class:`Progress`.
+    sweep.  ``progress`` is that of :func:`simulate`.
     ``callbacks`` are called with every :class:`jaxfl.Evaluation` of every run: while its chunk is
     computed here, or when an ``executor`` returns it; ``resume`` hands over earlier ones too.  If a
     callback raises an exception, the sweep ends as after Ctrl-C, with what is finished and a checkpoint.
@@ -121,16 +122,32 @@ def sweep(
         progress,
         callbacks,
     )
-    done = computed(
+    return swept(
         lambda: lay_out(algorithm, problem, axes, fixed, seeds, noise, metrics_on),
         base_key(key, "a sweep", "and seeds= for several runs"),
         options,
         how,
+        fixed,
     )
-    about = {"rounds": None if "rounds" in axes else rounds}
+
+
+def swept(
+    make: Callable[[], Grid],
+    base: Key,
+    options: Options,
+    how: How,
+    fixed: Mapping[str, Any],
+    only: bool = False,
+) -> xarray.Dataset:
+    """The runs of a grid, computed, and written where they have a folder; ``only``: those that are there.
+
+    ``fixed`` are the values for all runs.
+    """
+    done = finished(make, base, options, how) if only else computed(make, base, options, how)
     words = {name: str(value) for name, value in fixed.items() if name != "rounds"}
-    ds = dataset(done.found, {**done.about, **about, "numbers": words})
-    if done.result is not None:
+    about = {"rounds": fixed.get("rounds"), "numbers": words}
+    ds = dataset(done.found, {**done.about, **about})
+    if done.result is not None and not only:
         save(ds, done.result)
     report_failures(done)
     return ds

@@ -19,6 +19,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+
 from jaxfl.core.checks import named_part
 from jaxfl.core.errors import InputError, require
 from jaxfl.core.keys import at

@@ -21,12 +21,13 @@
 * :mod:`~jaxfl.views.words` -- numbers, units and names of axes as texts
 """
 
+from jaxfl.core.links import Links
 from jaxfl.views.cells import final, restrict
 from jaxfl.views.compare import compare
 from jaxfl.views.pictures import draw, figures
 from jaxfl.views.rows import table
 from jaxfl.views.selection import Selection, select
-from jaxfl.views.targets import Links, to_target
+from jaxfl.views.targets import to_target
 
 __all__ = [
     "Links",

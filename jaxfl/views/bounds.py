@@ -18,7 +18,6 @@ constant is not drawn; the note gives its order.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -32,26 +31,21 @@ from jaxfl.engine import results
 if TYPE_CHECKING:
     import xarray
 
-__all__ = ["ALGORITHMS", "FAMILIES", "Bound", "bounds", "possible"]
+__all__ = ["FAMILIES", "Bound", "bounds", "possible"]
 
 FAMILIES: dict[str, Family] = {
     name: family for paper in PAPERS for name, family in paper.bounds.items()
 }
-ALGORITHMS = tuple(FAMILIES)
 
 
-def possible(
-    algorithm: str,
-    parts: Mapping[str, str],
-    values: Mapping[str, Any],
-    facts: Mapping[str, Any],
-    sources: Mapping[str, str],
-) -> None:
-    """Raise unless a bound exists and can be computed from these values."""
-    if algorithm not in FAMILIES:
-        ways = f"there are those of {', '.join(ALGORITHMS)}"
-        raise InputError(f"No bound is known to draw for {algorithm}", ways)
-    FAMILIES[algorithm].check(Case(algorithm, parts, values, facts, sources))
+def possible(*about: Any) -> Case:
+    """Raise unless a bound exists, and can be computed from these fields of a case."""
+    case = Case(*about)
+    if case.algorithm not in FAMILIES:
+        ways = f"there are those of {', '.join(FAMILIES)}"
+        raise InputError(f"No bound is known to draw for {case.algorithm}", ways)
+    FAMILIES[case.algorithm].check(case)
+    return case
 
 
 def bounds(ds: xarray.Dataset, lam: float | None = None) -> list[Bound]:
@@ -59,10 +53,8 @@ def bounds(ds: xarray.Dataset, lam: float | None = None) -> list[Bound]:
     Hu, Guo and Gong)."""
     about = results.config(ds)
     settings = about["settings"]
-    case = Case(
-        settings["algorithm"], settings["parts"], about["values"], about["facts"], about["sources"]
-    )
-    possible(*case)
+    fixed = settings["algorithm"], settings["parts"]
+    case = possible(*fixed, about["values"], about["facts"], about["sources"])
     if lam is not None:
         number("lam", lam, above=0, remedy="it is the constant of strong convexity")
     loss = ds["loss"].values

@@ -1,12 +1,14 @@
-"""The axes of a sweep, its cells, and their values at their last rounds.
+"""A result as all views read it: a grid of cells, of which a single run has one.
 
 A cell is one setting with all its seeds.  Along an axis that an algorithm does not have, its runs are
-copies of each other: only the first is read.
+copies of each other: only the first is read.  No other module of views knows how a result is stored.
 """
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import itertools
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,38 +19,15 @@ import numpy.typing as npt
 
 from jaxfl.core.errors import InputError, require
 from jaxfl.core.params import closest
+from jaxfl.core.progress import plural
 from jaxfl.engine import results
-from jaxfl.views.words import label, number
+from jaxfl.views.words import NAMES, SYMBOLS, number
 
 if TYPE_CHECKING:
+    import pandas
     import xarray
 
-__all__ = [
-    "Array",
-    "applying",
-    "as_sweep",
-    "axes",
-    "cells",
-    "check_axis",
-    "check_metric",
-    "claimed",
-    "deltas",
-    "distinct",
-    "ends",
-    "final",
-    "groups",
-    "heading",
-    "is_sweep",
-    "metrics",
-    "one_delta",
-    "over_seeds",
-    "per_client",
-    "proofs",
-    "relabelled",
-    "restrict",
-    "setting",
-    "stated",
-]
+__all__ = ["Array", "Grid", "final", "is_sweep", "over_seeds", "relabelled", "restrict"]
 
 Array: TypeAlias = npt.NDArray[Any]
 
@@ -57,223 +36,211 @@ PER_CLIENT = ("client", "quantile")  # dimensions of metrics of each client, or 
 TOTALS = ("messages", "coordinates", "gradients", "clamped", "uplink_bits", "downlink_bits")
 
 
+# --- where a result enters -----------------------------------------------------------------------
+
+
 def is_sweep(ds: xarray.Dataset) -> bool:
     """Whether a result is of a sweep, and not of a single run."""
     return results.config(ds).get("kind") == "sweep"
 
 
-def as_sweep(ds: xarray.Dataset, called: str = "run") -> xarray.Dataset:
-    """A single run as a sweep with one cell of this name and one seed."""
+def _as_sweep(ds: xarray.Dataset, called: str) -> xarray.Dataset:
+    """A single run as a sweep with one cell, its algorithm or another name, and one seed."""
     about = results.config(ds)
-    report = about["privacy"] or {"proven": "inf", "claimed": None, "delta": "nan", "flag": False}
-    series = [str(name) for name, v in ds.data_vars.items() if v.dims[:1] == ("round",)]
-    series = [name for name in series if {*ds[name].dims} <= {"round", "client"}]
-    used = {}
-    for name, value in about["values"].items():  # schedules left out
-        with contextlib.suppress(TypeError, ValueError):
-            used[f"used_{name}"] = float(value)
+    called = called or about["settings"]["algorithm"]
+    report = about["privacy"] or {"proven": "inf", "delta": "nan", "flag": False}
+    claimed = report.get("claimed")
     facts = {
         "proven_eps": float(report["proven"]),
-        "claimed_eps": math.nan if report["claimed"] is None else float(report["claimed"]),
+        "claimed_eps": math.nan if claimed is None else float(claimed),
         "delta": float(report["delta"]),
         "flag": np.int8(report["flag"]),
         "noisy": np.int8(about["privacy"] is not None),
         "stated": np.int8(report.get("status") == "U"),
         "n": np.int32(about["facts"]["n"]),
         "broken": math.nan,
-        **used,
     }
+    for name, value in about["values"].items():
+        with contextlib.suppress(TypeError, ValueError):  # a schedule is no number
+            facts[f"used_{name}"] = float(value)
+    series = [name for name, v in ds.items() if v.dims in (("round",), ("round", "client"))]
     lost = ds["round"].where(~np.isfinite(ds["loss"])).min().item()  # NaN where it never is
     each = {"last_round": ds["round"].values[-1], "diverged_at": lost, "complete": np.int8(1)}
     out = ds[series].assign(each).expand_dims(algorithm=[called], seed=np.zeros(1, np.int32))
     kind, why = about["settings"].get("proof", ("proven", ""))
-    config = {
-        "proofs": [{"place": [0], "kind": kind, "why": why}] if why else [],
-        **{name: about[name] for name in ("format", "settings", "facts", "values", "ended")},
-        "kind": "sweep",
-        "axes": {"algorithm": {"values": [called], "static": True}},
-        "paired": False,
-    }
-    given = {name: ("algorithm", [value]) for name, value in facts.items()}
-    return out.assign(given).assign_attrs(config=json.dumps(config))
+    about["proofs"] = [{"place": [0], "kind": kind, "why": why}] if why else []
+    about["axes"] = {"algorithm": {"values": [called], "static": True}}
+    about |= {"kind": "sweep", "paired": False}
+    out = out.assign({name: ("algorithm", [value]) for name, value in facts.items()})
+    return out.assign_attrs(config=json.dumps(about, ensure_ascii=False))
 
 
-def stated(ds: xarray.Dataset) -> xarray.DataArray:
-    """Which cells have an eps that is the user's word; older files hold none."""
-    return ds["stated"] > 0 if "stated" in ds else ds["noisy"] < 0
+@dataclasses.dataclass(frozen=True)
+class Grid:
+    """What views read of a result.
 
-
-def proofs(ds: xarray.Dataset) -> list[str]:
-    """Why nothing is proven of some runs, and whose word an eps is, a sentence for each reason."""
-    about = results.config(ds)
-    names = about["axes"]["algorithm"]["values"]
-    found = (f"{names[one['place'][0]]}: {one['why']}." for one in about.get("proofs", ()))
-    return list(dict.fromkeys(found))
-
-
-def axes(ds: xarray.Dataset) -> tuple[str, ...]:
-    """The axes of the cells, in order: all but seeds and rounds."""
-    require(is_sweep(ds), "This result is of a single run", "give that of a sweep")
-    return tuple(str(dim) for dim in ds["last_round"].dims if dim != "seed")
-
-
-def groups(ds: xarray.Dataset) -> list[str]:
-    """Axes whose values are not compared with each other: those of the problem, and eps."""
-    spans = results.config(ds)["axes"]
-    return [name for name in axes(ds) if name == "eps" or spans[name].get("problem")]
-
-
-def applying(ds: xarray.Dataset, axis: str) -> xarray.DataArray:
-    """Whether the algorithm of each cell has this axis."""
-    import xarray
-
-    everywhere = xarray.ones_like(ds["last_round"].isel(seed=0, drop=True), bool)
-    name = f"applies_{axis}"
-    return (everywhere & (ds[name] == 1) if name in ds else everywhere).transpose(*axes(ds))
-
-
-def distinct(ds: xarray.Dataset, names: Iterable[str]) -> xarray.DataArray:
-    """The cells that are no copies of others along those of these axes that do not apply."""
-    out = applying(ds, "algorithm")
-    for name in names:
-        out = out & (applying(ds, name) | (ds[name] == ds[name][0]))
-    return out
-
-
-def cells(ds: xarray.Dataset, *names: str) -> xarray.Dataset:
-    """The different settings, along one dimension ``cell``, in the order of the axes.
-
-    It holds the variables ``names``, or all that are no series.  The axes are its coordinates, with
-    None where an axis does not apply.
+    ``cells`` has a row for each different setting, in the order of the axes: its labels (None along an
+    axis that does not apply), all that is known once for it, and how many of its seeds are ``lost``
+    (diverged) and ``ran``.
     """
-    dims = axes(ds)
-    places = np.indices([ds.sizes[dim] for dim in dims]).reshape(len(dims), -1)
-    has = [applying(ds, dim).values.ravel() for dim in dims]
-    none = np.array(None)
-    labels = {
-        dim: ("cell", np.where(mask, ds[dim].values.astype(object)[i], none))
-        for dim, mask, i in zip(dims, has, places, strict=True)
-    }
-    held = ds[list(names)] if names else ds.drop_dims("round")
-    flat = held.stack(cell=dims, create_index=False).drop_vars(dims).assign_coords(labels)
-    return flat.isel(cell=distinct(ds, dims).values.ravel()).transpose(
-        "cell", "seed", "round", ..., missing_dims="ignore"
-    )
+
+    ds: xarray.Dataset
+    about: dict[str, Any]
+    axes: tuple[str, ...]  # all but seeds and rounds
+    cells: pandas.DataFrame
+
+    @staticmethod
+    def of(ds: xarray.Dataset, called: str = "") -> Grid:
+        """The grid of a sweep, or of a run, whose one cell has the name of its algorithm or this one."""
+        ds = ds if is_sweep(ds) else _as_sweep(ds, called)
+        axes = tuple(str(dim) for dim in ds["last_round"].dims if dim != "seed")
+        once = ds[[name for name, v in ds.items() if {*v.dims} <= {*axes}]].assign(
+            lost=ds["diverged_at"].notnull().sum("seed"),
+            ran=(ds["complete"] > 0).sum("seed"),
+            last_round=ds["last_round"].isel(seed=0, drop=True),
+        )
+        cells = once.to_dataframe(dim_order=axes).reset_index()
+        for axis in axes:
+            applies = cells.get(f"applies_{axis}", 1) == np.ones(len(cells))
+            cells[axis] = cells[axis].astype(object).where(applies, None)
+        cells = cells[~cells.duplicated([*axes])]
+        delta = cells.get("delta_of_eps", cells.get("delta", math.nan))  # delta may be an axis
+        noisy = cells["noisy"] > 0
+        cells = cells.assign(
+            noisy=noisy,
+            flag=cells["flag"] > 0,
+            claimed_eps=cells.get("claimed_eps", math.nan),
+            stated=cells.get("stated", 0) > np.zeros(len(cells)),  # older files do not say so
+            delta_of_eps=(delta * noisy.where(noisy)).astype(float),
+        )
+        return Grid(ds, results.config(ds), axes, cells)
+
+    def described(self, ds: xarray.Dataset, **more: Any) -> xarray.Dataset:
+        """Other arrays with this grid's account of them, and more."""
+        return ds.assign_attrs(config=json.dumps({**self.about, **more}, ensure_ascii=False))
+
+    def flat(self, data: xarray.Dataset) -> xarray.Dataset:
+        """``data`` along one dimension ``cell``, as the rows of ``cells``."""
+        stacked = data.stack(cell=self.axes, create_index=False).drop_vars(self.axes)
+        out = stacked.isel(cell=self.cells.index.to_numpy())
+        return out.transpose("cell", "seed", "round", ..., missing_dims="ignore")
+
+    def final(self, name: str) -> xarray.DataArray:
+        """The value of each cell and seed at its last round; NaN where it diverged or has not run."""
+        if name not in self.ds or name not in TOTALS:
+            self.check(name)
+        last = (self.ds["round"] == self.ds["last_round"]) & self.ds["diverged_at"].isnull()
+        values = self.ds[name].astype(np.float64).where(last).max("round", keep_attrs=True)
+        return values.where(np.isfinite(values)).transpose(*self.axes, "seed")
+
+    def ends(self, name: str) -> xarray.DataArray:
+        """The values of :meth:`final`, as the rows of ``cells``."""
+        return self.flat(self.final(name).to_dataset(name=name))[name]
+
+    def metrics(self) -> list[str]:
+        """The measured metrics of all clients together, without totals of messages and bits."""
+        series = [str(name) for name, v in self.ds.items() if "round" in v.dims]
+        return [name for name in series if name not in TOTALS and not self.per_client(name)]
+
+    def per_client(self, name: str) -> bool:
+        """Whether the metric has a value for each client."""
+        return name in self.ds and not {*PER_CLIENT}.isdisjoint(self.ds[name].dims)
+
+    def check(self, *names: str, clients: bool = False) -> None:
+        """Raise unless each is a metric of all clients together, or also of each of the ``clients``."""
+        known = self.metrics()
+        for name in names:
+            fine = name in known or (clients and self.per_client(name))
+            require(fine, lambda: closest("metric in this result named", name, known))
+
+    def check_axis(self, name: str, *more: str) -> None:
+        """Raise unless it is an axis, or one of more names."""
+        known = (*self.axes, *more)
+        require(name in known, lambda: closest("axis in this sweep named", name, known))
+
+    def several(self) -> list[str]:
+        """The axes with more than one value that some algorithm has."""
+        return [name for name in self.axes if self.cells[name].nunique() > 1]
+
+    def groups(self) -> list[str]:
+        """Axes whose values are not compared with each other: those of the problem, and eps."""
+        return [n for n in self.axes if n == "eps" or self.about["axes"][n].get("problem")]
+
+    def proofs(self) -> list[str]:
+        """Why nothing is proven of some runs, and whose word an eps is, a sentence for each reason."""
+        names = self.about["axes"]["algorithm"]["values"]
+        found = (f"{names[one['place'][0]]}: {one['why']}." for one in self.about.get("proofs", ()))
+        return list(dict.fromkeys(found))
+
+    def setting(self) -> list[str]:
+        """The problem, and the axes that have one value, in words."""
+        named, spans = self.about["settings"], {*self.axes}
+        words = [named["model"]] if "model" in named and "model" not in spans else []
+        if isinstance(named.get("problem"), str) and not {"problem", "data"} & spans:
+            words.append(f"on {named['problem']}")
+        out = [" ".join(words)] if words else []
+        each = self.cells["n"].unique().tolist()
+        if len(each) == 1 and "clients" not in spans:
+            out.append(plural(each[0], "client"))
+        if named.get("partition") and not {"problem", "partition", "alpha"} & spans:
+            out.append(named["partition"])
+        if named.get("weights", "equal") != "equal":
+            out.append("weighted clients")
+        for name in self.axes:
+            if self.ds.sizes[name] == 1 and name != "algorithm":
+                out += [self.label(name, value) for value in self.cells[name].dropna().unique()]
+        return out
+
+    def heading(self) -> str:
+        """The setting, and how many seeds there are."""
+        return ", ".join([*self.setting(), plural(self.ds.sizes["seed"], "seed")])
+
+    def delta(self) -> str:
+        """The delta of every eps; empty where they differ, or nothing has noise."""
+        each = self.cells["delta_of_eps"].dropna().unique()
+        return number(each[0]) if len(each) == 1 else ""
+
+    def short(self, axis: str) -> str:
+        """The letter or the plain name of an axis or a metric, or the user's name of it."""
+        labels = self.about.get("labels", {})
+        return str(labels.get(axis) or SYMBOLS.get(axis) or axis.replace("_", " "))
+
+    def name(self, axis: str) -> str:
+        """The letter or the words for an axis or a metric, or the user's name of it."""
+        known = {**NAMES, **SYMBOLS, **self.about.get("labels", {})}
+        return known.get(axis) or axis.replace("_", " ")
+
+    def label(self, axis: str, value: Any) -> str:
+        """``ε = 5``; a word stands for itself, but for a schedule."""
+        if isinstance(value, str):
+            return f"{self.name(axis)} {value}" if axis in (*NAMES, *SYMBOLS) else value
+        return f"{self.name(axis)} = {number(value)}"
 
 
-def ends(ds: xarray.Dataset, *names: str) -> xarray.Dataset:
-    """The cells, with the values of :func:`final` for these metrics."""
-    return cells(ds.assign({name: final(ds, name) for name in names}))
-
-
-def setting(ds: xarray.Dataset) -> list[str]:
-    """The problem, and the axes that have one value, in words."""
-    named, spans = results.config(ds)["settings"], set(axes(ds))
-    words = [named["model"]] if "model" in named and "model" not in spans else []
-    if isinstance(named.get("problem"), str) and not {"problem", "data"} & spans:
-        words.append(f"on {named['problem']}")
-    out = [" ".join(words)] if words else []
-    each = {*ds["n"].values.ravel().tolist()}
-    if len(each) == 1 and "clients" not in spans:
-        out.append(f"{min(each)} client" + "s" * (min(each) > 1))
-    if named.get("partition") and not {"problem", "partition", "alpha"} & spans:
-        out.append(named["partition"])
-    if named.get("weights", "equal") != "equal":
-        out.append("weighted clients")
-    for name in axes(ds):
-        if ds.sizes[name] == 1 and name != "algorithm" and applying(ds, name).any():
-            out.append(label(name, ds[name].values.tolist()[0]))
-    return out
-
-
-def heading(ds: xarray.Dataset) -> str:
-    """The setting of a sweep, and how many seeds it has."""
-    seeds = ds.sizes["seed"]
-    return ", ".join([*setting(ds), f"{seeds} seed" + "s" * (seeds > 1)])
-
-
-def metrics(ds: xarray.Dataset) -> list[str]:
-    """The measured metrics of all clients together, without totals of messages and bits."""
-    series = [name for name, v in ds.data_vars.items() if "round" in v.dims]
-    return [str(name) for name in series if name not in TOTALS and not per_client(ds, str(name))]
-
-
-def per_client(ds: xarray.Dataset, name: str) -> bool:
-    """Whether the metric has a value for each client."""
-    return name in ds and not {*PER_CLIENT}.isdisjoint(ds[name].dims)
+# --- parts and values ----------------------------------------------------------------------------
 
 
 def relabelled(ds: xarray.Dataset, labels: Mapping[str, str]) -> xarray.Dataset:
-    """The sweep with other names of algorithms, and other texts on axes."""
-    texts = [name for name in axes(ds) if ds[name].dtype.kind not in "iuf"]
-    values = [str(value) for name in texts for value in ds[name].values.tolist()]
-    known = [*values, *axes(ds), *metrics(ds)]
+    """The result with other names of algorithms, axes and metrics, and other texts on axes."""
+    grid = Grid.of(ds)
+    texts = [name for name in grid.axes if grid.ds[name].dtype.kind not in "iuf"]
+    new = {name: [str(value) for value in grid.ds[name].values] for name in texts}
+    known = [*itertools.chain(*new.values()), *grid.axes, *grid.metrics()]
     for old in labels:
         require(old in known, closest("algorithm, axis or metric in this sweep named", old, known))
-    new = {name: [labels.get(v, v) for v in ds[name].values.tolist()] for name in texts}
-    for name, called in new.items():
+    for name, values in new.items():
+        new[name] = [labels.get(value, value) for value in values]
         alike = f"Two values of {name} cannot have one label"
-        require(len({*called}) == len(called), alike, "give each one of its own")
-    return ds.assign_coords(new)
-
-
-def check_metric(ds: xarray.Dataset, name: str) -> None:
-    """Raise unless the sweep has measured it."""
-    if name not in (known := metrics(ds)):
-        raise InputError(closest("metric in this result named", name, known))
-
-
-def check_axis(ds: xarray.Dataset, name: str, *more: str) -> None:
-    """Raise unless the sweep has this axis."""
-    if name not in (known := [*axes(ds), *more]):
-        raise InputError(closest("axis in this sweep named", name, known))
-
-
-def claimed(ds: xarray.Dataset) -> xarray.DataArray:
-    """The claimed eps, NaN where the paper of no algorithm claims any."""
-    return ds["claimed_eps"] if "claimed_eps" in ds else ds["proven_eps"].where(False)
-
-
-def final(ds: xarray.Dataset, name: str) -> xarray.DataArray:
-    """The value of each cell and seed at its last round; NaN where it diverged or has not run."""
-    if name not in ds or name not in TOTALS:
-        check_metric(ds, name)
-    last = (ds["round"] == ds["last_round"]) & ds["diverged_at"].isnull()
-    values = ds[name].astype(np.float64).where(last).max("round", keep_attrs=True)
-    return values.where(np.isfinite(values)).transpose(*axes(ds), "seed")
-
-
-def deltas(ds: xarray.Dataset) -> xarray.DataArray:
-    """The delta of the claimed and the proven eps, NaN without noise."""
-    name = "delta_of_eps" if "delta_of_eps" in ds else "delta"
-    return (ds[name] if name in ds else ds["proven_eps"] * np.nan).where(ds["noisy"] > 0)
-
-
-def one_delta(ds: xarray.Dataset) -> str:
-    """The delta of every eps; empty where they differ, or nothing has noise."""
-    each = deltas(ds).to_series().dropna().unique()
-    return number(each[0]) if len(each) == 1 else ""
-
-
-def over_seeds(values: xarray.DataArray) -> tuple[xarray.DataArray, xarray.DataArray]:
-    """Mean over seeds and its standard error, NaN for a single seed.
-
-    Both are NaN if a seed diverged: the mean of the others would be biased.  Equal seeds have the error
-    0, without rounding.
-    """
-    first, count = values.isel(seed=0, drop=True), values.sizes["seed"]
-    if count == 1:
-        return first, first * np.nan
-    mean = values.mean("seed", skipna=False)
-    error = values.std("seed", ddof=1, skipna=False) / np.sqrt(count)
-    differ = values.max("seed", skipna=False) != values.min("seed", skipna=False)
-    return mean.where(differ, first), error.where(differ, 0.0)
+        require(len({*new[name]}) == len(values), alike, "give each one of its own")
+    return grid.described(grid.ds.assign_coords(new), labels=dict(labels))
 
 
 def restrict(ds: xarray.Dataset, where: Mapping[str, Sequence[Any] | Any]) -> xarray.Dataset:
     """The part of a sweep with these values on these axes, in the sweep's order."""
+    grid = Grid.of(ds)
+    ds = grid.ds
     for name, wanted in where.items():
-        check_axis(ds, name, "seed")
+        grid.check_axis(name, "seed")
         known = ds[name].values.tolist()
         listed = isinstance(wanted, Iterable) and not isinstance(wanted, str)
         places = sorted({_place(name, known, value) for value in (wanted if listed else [wanted])})
@@ -291,3 +258,23 @@ def _place(name: str, known: Sequence[Any], value: Any) -> int:
             return int(near.argmax())
     listed = ", ".join(f"{other:g}" if isinstance(other, float) else str(other) for other in known)
     raise InputError(f"{name} = {value} is not in this sweep, where {name} is one of {listed}")
+
+
+def final(ds: xarray.Dataset, name: str) -> xarray.DataArray:
+    """The value of each cell and seed at its last round; NaN where it diverged or has not run."""
+    return Grid.of(ds).final(name)
+
+
+def over_seeds(values: xarray.DataArray) -> tuple[xarray.DataArray, xarray.DataArray]:
+    """Mean over seeds and its standard error, NaN for a single seed.
+
+    Both are NaN if a seed diverged: the mean of the others would be biased.  Equal seeds have the error
+    0, without rounding.
+    """
+    first, count = values.isel(seed=0, drop=True), values.sizes["seed"]
+    if count == 1:
+        return first, first * np.nan
+    mean = values.mean("seed", skipna=False)
+    error = values.std("seed", ddof=1, skipna=False) / np.sqrt(count)
+    differ = values.max("seed", skipna=False) != values.min("seed", skipna=False)
+    return mean.where(differ, first), error.where(differ, 0.0)

@@ -6,6 +6,7 @@ without any global state: no pyplot, no backend chosen.
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 import textwrap
@@ -15,37 +16,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from jaxfl.core.errors import printable
+from jaxfl.core.errors import printable, require
 from jaxfl.core.files import replace
 from jaxfl.views.cells import Array
+from jaxfl.views.words import number
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
-__all__ = [
-    "CHARACTER",
-    "COLUMN",
-    "FORMATS",
-    "FULL",
-    "GREY",
-    "MARKERS",
-    "OTHER",
-    "PALETTE",
-    "SMALL",
-    "SUFFIXES",
-    "TEXT",
-    "Line",
-    "Panel",
-    "frame",
-    "logarithmic",
-    "picture",
-    "powers",
-    "save",
-    "shade",
-    "write",
-]
+__all__ = ["FORMATS", "Line", "Panel", "frame", "logarithmic", "picture", "powers", "save", "write"]
 
 COLUMN, FULL = 3.3, 6.9  # inches: the width of one column of a paper, and of two
 TITLE, TEXT, SMALL = 9.0, 8.0, 7.0  # points
@@ -61,26 +42,21 @@ LEGEND: dict[str, Any] = {
     "labelspacing": 0.3, "handlelength": 2.2, "handletextpad": 0.5, "columnspacing": 1.0,
 }  # fmt: skip
 
-# Okabe and Ito: distinct for every colour vision; yellow is too light for lines.
-PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+# Okabe and Ito: distinct for every colour vision; yellow is too light for lines. Then darker ones.
+OKABE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+PALETTE = (*OKABE, "#00446B", "#803800", "#005F45", "#7A4964", "#8A5F00", "#346C8C", "#777777")
 STYLES: tuple[Any, ...] = ("solid", (0, (5, 1.5)), (0, (1.5, 1.2)), (0, (5, 1.2, 1.5, 1.2)))
 OTHER: Any = (0, (3, 1, 1, 1, 1, 1))  # of algorithms without the axis that the styles stand for
-LIGHTER = (0.0, 0.2, 0.35, 0.45)  # towards white, with the line styles
 MARKERS = ("o", "s", "^", "D", "v", "p", "<", ">", "P", "X", "h", "d")
-FILLED = (*MARKERS, "*")
 GREY = "#555555"
 SUFFIXES = {".png": {}, ".pdf": {"CreationDate": None}, ".svg": {"Date": None}}
 FORMATS = tuple(suffix[1:] for suffix in SUFFIXES)
 
 MARGIN = 0.06  # of a vertical axis, beyond its values
-MORE = 1 + 1e-9  # tolerance for rounding
-DECADE = 10.0  # an axis whose values span more is logarithmic
+DECADE = 10.0 * (1 + 1e-9)  # an axis whose values span more is logarithmic
 CAP = 1e3  # times its first value: where a diverging line ends
 FLAT = 1e-5  # relative spread that is taken for rounding
-LARGE = 1e5  # numbers from here on are powers of ten
 SPARSE = 15  # points of a line up to which each is marked
-FEW = 8  # values on a logarithmic axis up to which each has a label
-BETWEEN = 1.2  # how many times the one before a value is, where each has a label
 ALIKE = 0.01  # of an axis: lines that lie closer than this cover each other
 WIDER = 2.0  # points, of a line for each other that covers it
 PALE = 0.5
@@ -111,12 +87,17 @@ class Line(NamedTuple):
         return not np.isfinite(np.asarray(self.y, np.float64)).all()
 
     def look(self) -> dict[str, Any]:
-        color = shade(self.color) if isinstance(self.color, int) else self.color
-        style = STYLES[self.style % len(STYLES)] if isinstance(self.style, int) else self.style
-        look = {"color": color, "linestyle": style, "marker": self.marker, "linewidth": self.width}
-        if self.style == "none" and self.marker in FILLED:  # points may lie on each other
+        color, style = self.color, self.style
+        look = {
+            "color": PALETTE[color % len(PALETTE)] if isinstance(color, int) else color,
+            "linestyle": STYLES[style % len(STYLES)] if isinstance(style, int) else style,
+            "marker": self.marker,
+            "linewidth": self.width,
+            "markersize": self.size,
+        }
+        if style == "none" and self.marker in (*MARKERS, "*"):  # points may lie on each other
             look |= {"markeredgecolor": "white", "markeredgewidth": 0.5}
-        return look | {"markersize": self.size}
+        return look
 
     def live(self) -> Line:
         """Its part before the first value that is not finite; there also before those beyond ``CAP``."""
@@ -132,7 +113,7 @@ class Line(NamedTuple):
     def shown(self) -> Array:
         """The values that the vertical axis has to show."""
         y = np.asarray(self.y)
-        if self.error is None or not len(y):
+        if self.error is None:
             return y
         low, high = y - self.error[0], y + self.error[1]
         return np.concatenate([y, high[np.isfinite(high)], low[low > y / 2]])
@@ -192,8 +173,7 @@ def picture(
             ax.sharex(first[panel.across])
         if first.setdefault(upright, ax) is not ax:
             ax.sharey(first[upright])
-        for line, count in zip(panel.lines, covered[i, j], strict=True):
-            _draw(ax, line, count)
+        _draw(ax, panel.lines, covered[i, j])
         if left is None or left.up != panel.up:
             room = int(height * shares[i] / (CHARACTER * TEXT))
             ax.set_ylabel(textwrap.fill(panel.up, room), fontsize=TEXT)
@@ -230,6 +210,7 @@ class Upright(NamedTuple):
     log: bool
 
     def length(self, log: bool) -> float:
+        """NaN where nothing is shown."""
         return math.log10(self.high / self.low) if log else self.high - self.low
 
 
@@ -238,21 +219,20 @@ def _uprights(panels: dict[tuple[int, int], Panel]) -> dict[tuple[int, int], Upr
 
     def upright(up: str, title: str = "") -> Upright:
         group = [p for p in panels.values() if p.up == up and title in (p.title, "")]
-        shown = [np.zeros(0), *(line.shown() for panel in group for line in panel.lines)]
-        values = np.concatenate(shown)
+        values = np.concatenate([np.zeros(0), *(line.shown() for p in group for line in p.lines)])
         ends = (float(values.min()), float(values.max())) if values.size else (math.nan, math.nan)
         log = group[0].powers
         return Upright(up, title, *ends, logarithmic(values) if log is None else log)
 
-    out: dict[tuple[int, int], Upright] = {}
-    for up in {panel.up for panel in panels.values()}:
-        whole = upright(up)
-        own = {p: upright(up, panel.title) for p, panel in panels.items() if panel.up == up}
-        # a length is NaN where nothing is shown
-        lengths = [each.length(whole.log) for each in own.values()]
-        apart = any(whole.length(whole.log) > FLATTENED * length for length in lengths)
-        out |= {place: each if apart else whole for place, each in own.items()}
-    return out
+    whole = {up: upright(up) for up in {panel.up for panel in panels.values()}}
+    own = {place: upright(panel.up, panel.title) for place, panel in panels.items()}
+    apart = {
+        each.up
+        for each in own.values()
+        for log in [whole[each.up].log]
+        if whole[each.up].length(log) > FLATTENED * each.length(log)
+    }
+    return {place: each if each.up in apart else whole[each.up] for place, each in own.items()}
 
 
 def _covered(lines: Sequence[Line], upright: Upright) -> list[int]:
@@ -282,38 +262,47 @@ def _key(lines: Iterable[Line]) -> dict[str, Line]:
     return labels | kinds
 
 
-def _draw(ax: Axes, line: Line, under: int) -> None:
-    """Draw one line, its band or its bars, and a cross at its end if it has one.
+def _draw(ax: Axes, lines: Sequence[Line], covered: Sequence[int]) -> None:
+    """Draw lines, their bands or bars, and a cross at the end of each that has one.
 
-    A line ``under`` others is wide and pale.
+    A line that is ``covered`` by others is wide and pale.
     """
-    x, y, look = line.x, line.y, line.look() | {"drawstyle": line.steps}
-    if under:
-        look |= {"linewidth": line.width + WIDER * min(under, 2), "alpha": PALE}
-    if not len(y):
-        return
-    if not line.marker and line.steps == "default" and len(y) <= SPARSE:
-        look["marker"] = "o" if len(y) == 1 else "."
-    ax.plot(x, y, label=line.label, **look)
-    if line.error is not None and np.isfinite(line.error[1]).any():
-        below, above = line.error
-        if len(y) == 1:
-            bars = {"ecolor": look["color"], "elinewidth": 0.9, "fmt": "none"}
-            ax.errorbar(x, y, [below, above], line.spread, **bars)
-        else:
-            ax.fill_between(x, y - below, y + above, color=look["color"], alpha=0.18, linewidth=0)
-    if line.ends:
-        ax.plot(x[-1], y[-1], "X", color=look["color"], markersize=6, clip_on=False, zorder=4)
+    from matplotlib.collections import LineCollection, PolyCollection
+    from matplotlib.lines import Line2D
+
+    shapes: dict[Any, list[Any]] = {PolyCollection: [], LineCollection: []}
+    for line, under in zip(lines, covered, strict=True):
+        x, y, look = np.asarray(line.x), np.asarray(line.y), line.look() | {"drawstyle": line.steps}
+        if under:
+            look |= {"linewidth": line.width + WIDER * min(under, 2), "alpha": PALE}
+        if not len(y):
+            continue
+        if not line.marker and line.steps == "default" and len(y) <= SPARSE:
+            look["marker"] = "o" if len(y) == 1 else "."
+        ax.add_line(Line2D(x, y, label=line.label, **look))
+        if line.error is not None and np.isfinite(line.error[1]).any():
+            low, high, color = y - line.error[0], y + line.error[1], look["color"]
+            around = np.column_stack([np.append(x, x[::-1]), np.append(low, high[::-1])])
+            shapes[PolyCollection if len(y) > 1 else LineCollection].append((around, color))
+        if line.spread is not None:
+            across = [(x[0] - line.spread, y[0]), (x[0] + line.spread, y[0])]
+            shapes[LineCollection].append((across, look["color"]))
+        if line.ends:
+            cross: Any = {"marker": "X", "markersize": 6, "clip_on": False, "zorder": 4}
+            ax.add_line(Line2D(x[-1:], y[-1:], color=look["color"], **cross))
+    for kind, found in shapes.items():
+        if found:
+            paths, colors = zip(*found, strict=True)
+            look = {"linewidth": 0.9} if kind is LineCollection else {"linewidth": 0, "alpha": 0.18}
+            ax.add_collection(kind(paths, color=colors, **look))
+    ax.autoscale_view()
 
 
 def _up(ax: Axes, upright: Upright) -> None:
     """The vertical axis."""
-    from matplotlib.ticker import ScalarFormatter
-
     low, high = upright.low, upright.high
-    formatter = ax.yaxis.get_major_formatter()
-    if isinstance(formatter, ScalarFormatter):
-        formatter.set_useOffset(False)  # it would be written over words
+    formatter: Any = ax.yaxis.get_major_formatter()
+    formatter.set_useOffset(False)  # it would be written over words
     if math.isnan(low):
         ax.set_yticks([])
     elif upright.log:
@@ -330,26 +319,19 @@ def _up(ax: Axes, upright: Upright) -> None:
 
 def _across(ax: Axes, panels: Sequence[Panel]) -> None:
     """The horizontal axis of these panels."""
-    from matplotlib.ticker import LogFormatterSciNotation, MaxNLocator, NullFormatter
+    from matplotlib.ticker import MaxNLocator
 
-    every = [np.asarray(line.x, np.float64) for panel in panels for line in panel.lines]
-    every = [x for x in every if x.size]
-    last = [float(x[-1]) for x in every]
-    how, until = panels[0].logarithmic, panels[0].until
-    if how and every:
-        values = np.unique(np.concatenate(every))
-        ax.set_xscale("log")
-        apart = bool((values[1:] > BETWEEN * values[:-1]).all())
-        if len(values) <= FEW and apart:  # named are the values themselves
-            ax.set_xticks(values)
-        ax.xaxis.set_major_formatter("{x:g}" if values[-1] < LARGE else LogFormatterSciNotation())
-        ax.xaxis.set_minor_formatter(NullFormatter())
-    elif how is None and last and max(last) > MORE * DECADE * min(last) > 0:
+    every = [np.asarray(line.x) for p in panels for line in p.lines if len(line.x)] or [np.zeros(1)]
+    values, last = np.unique(np.concatenate(every)), [x[-1] for x in every]
+    log, until = panels[0].logarithmic, panels[0].until
+    if log is None:
+        log = max(last) > DECADE * min(last) > 0
+    if log and values[-1] > 0:
         ax.set_xscale("log", nonpositive="mask")
         ax.autoscale(axis="x")
-        powers(ax.xaxis, min(float(x[x > 0][0]) for x in every), max(last))
+        powers(ax.xaxis, values[values > 0][0], max(last))
     else:
-        if all((x == np.round(x)).all() for x in every):
+        if (values == np.round(values)).all():
             ax.xaxis.set_major_locator(MaxNLocator(4, integer=True))
         if math.isfinite(until):
             ax.set_xlim(-0.05 * until or -1.0, 1.05 * until or 1.0)
@@ -373,37 +355,25 @@ def frame(
     titles = textwrap.wrap(title, int(width / (CHARACTER * TITLE)))
     lines = textwrap.wrap(" ".join(notes), int(width / (CHARACTER * SMALL)))
     rows = math.ceil(sum(HANDLE + CHARACTER * SMALL * len(name) for name in key) / width)
-    head, row = LEADING * TITLE, LEADING * SMALL
-    above, below = EDGE + head * len(titles) + 1.15 * row * rows, EDGE + row * len(lines)
+    head, row = EDGE + LEADING * TITLE * len(titles), LEADING * SMALL
+    above, below = head + 1.15 * row * rows, EDGE + row * len(lines)
     whole = above + height + below
     figure = Figure(figsize=(width, whole), layout="constrained")
     figure.set_label("\n".join(notes))
     FigureCanvasAgg(figure)  # measures texts; the one of no backend would start a file for each
     engine: Any = figure.get_layout_engine()
     engine.set(rect=(0, below / whole, 1, height / whole), wspace=0.02, hspace=0.02)
-    top, foot = "\n".join(titles), "\n".join(lines)
-    small: dict[str, Any] = {"fontsize": SMALL, "color": GREY, "linespacing": 1.15}
-    if top:
-        look: dict[str, Any] = {"ha": "center", "fontsize": TITLE, "linespacing": 1.15}
-        figure.text(0.5, 1 - EDGE / whole, top, va="top", **look)
-    if foot:
-        figure.text(EDGE / width, EDGE / whole, foot, va="bottom", **small)
+    if titles:
+        look: dict[str, Any] = {"ha": "center", "va": "top", "linespacing": 1.15}
+        figure.text(0.5, 1 - EDGE / whole, "\n".join(titles), fontsize=TITLE, **look)
+    if lines:
+        look = {"color": GREY, "va": "bottom", "linespacing": 1.15}
+        figure.text(EDGE / width, EDGE / whole, "\n".join(lines), fontsize=SMALL, **look)
     if key:
-        above = 1 - (EDGE + head * len(titles)) / whole
-        place: dict[str, Any] = {"loc": "upper center", "bbox_to_anchor": (0.5, above)}
+        place: dict[str, Any] = {"loc": "upper center", "bbox_to_anchor": (0.5, 1 - head / whole)}
         handles = [Line2D([], [], **line.look()) for line in key.values()]
         figure.legend(handles, [*key], ncols=-(-len(key) // rows), **place, **LEGEND)
     return figure
-
-
-def shade(color: int, place: int = 0) -> Any:
-    """A colour of the palette, darker beyond its end, and lighter at places of a second axis."""
-    from matplotlib.colors import to_rgb
-
-    turns, color = divmod(color, len(PALETTE))
-    share = LIGHTER[min(place, len(LIGHTER) - 1)]
-    found = np.array(to_rgb(PALETTE[color])) * 0.6**turns * (1 - share) + share
-    return tuple(found.tolist()) if turns or place else PALETTE[color]
 
 
 # --- axes ----------------------------------------------------------------------------------------
@@ -417,12 +387,16 @@ def logarithmic(values: Array) -> bool:
 
 def powers(axis: Axis, low: float, high: float) -> None:
     """Label a logarithmic axis at powers of ten, or at 1, 2 and 5 times them, without overlap."""
-    from matplotlib.ticker import LogFormatterSciNotation, LogLocator, NullFormatter
+    from matplotlib.ticker import LogLocator, NullLocator
 
     span = math.log10(high / low)
     axis.set_major_locator(LogLocator(subs=(1, 2, 5) if span < 2.1 else (1,)))
-    axis.set_major_formatter("{x:g}" if span < 4 else LogFormatterSciNotation())
-    axis.set_minor_formatter(NullFormatter())
+    axis.set_major_formatter(_number)
+    axis.set_minor_locator(NullLocator())
+
+
+def _number(value: float, place: float) -> str:
+    return number(value)
 
 
 # --- files ---------------------------------------------------------------------------------------
@@ -440,20 +414,24 @@ def save(figure: Figure, folder: Path, name: str, formats: Iterable[str]) -> lis
 def write(figure: Figure, path: Path) -> None:
     """Write a figure reproducibly: without a date, without random names, with names as they are."""
     import matplotlib
-    from matplotlib.text import Text
-    from matplotlib.ticker import FixedFormatter
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
 
-    kind = path.suffix.lower()
-    options: dict[str, Any] = {"format": kind[1:], "dpi": DPI, "metadata": SUFFIXES[kind]}
+    kind, dpi = path.suffix.lower(), figure.dpi
+    wrong = f"The name of the picture {str(path)!r} must end in .png, .pdf or .svg"
+    require(kind in SUFFIXES, wrong)
     path.parent.mkdir(parents=True, exist_ok=True)
-    axes = (axis for ax in figure.axes for axis in (ax.xaxis, ax.yaxis))
-    numeric = (axis for axis in axes if not isinstance(axis.get_major_formatter(), FixedFormatter))
-    numbers = {label for axis in numeric for label in axis.get_ticklabels(which="both")}
-    for text in set(figure.findobj(Text)) - numbers:  # which may hold names, and these dollars
+    texts = [*figure.texts, *(text for key in figure.legends for text in key.get_texts())]
+    for ax in figure.axes:
+        texts += [ax.title, ax.xaxis.label, ax.yaxis.label, *ax.texts]
+    for text in texts:  # they may hold a user's names, and these dollars
         text.set_parse_math(False)
         text.set_text("\n".join(map(printable, text.get_text().split("\n"))))
-    if (engine := figure.get_layout_engine()) is not None:  # places the panels once for all formats
-        engine.execute(figure)
-        figure.set_layout_engine("none")
+    options: dict[str, Any] = {"metadata": SUFFIXES[kind]}
+    draw: Any = functools.partial(figure.savefig, format=kind[1:], dpi=DPI, **options)
+    if kind == ".png":  # savefig would lay all texts out twice, and compress for long
+        figure.set_dpi(DPI)
+        options["pil_kwargs"] = {"compress_level": 1}
+        draw = functools.partial(FigureCanvasAgg(figure).print_png, **options)
     with matplotlib.rc_context({"svg.hashsalt": "jaxfl", "pdf.fonttype": 42}):
-        replace(path, lambda file: figure.savefig(file, **options))
+        replace(path, draw)
+    figure.set_dpi(dpi)

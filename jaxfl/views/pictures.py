@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 import textwrap
@@ -12,39 +13,23 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from jaxfl.core.errors import require
+from jaxfl.core.errors import printable, require
 from jaxfl.core.files import replace
 from jaxfl.core.params import choice
 from jaxfl.core.progress import plural
-from jaxfl.engine import results
 from jaxfl.engine.grid import TUNED
 from jaxfl.views import ink
-from jaxfl.views.cells import (
-    Array,
-    applying,
-    axes,
-    cells,
-    check_metric,
-    claimed,
-    ends,
-    final,
-    heading,
-    is_sweep,
-    one_delta,
-    over_seeds,
-    per_client,
-    proofs,
-    relabelled,
-)
-from jaxfl.views.cells import stated as said_only
-from jaxfl.views.ink import CHARACTER, COLUMN, FULL, GREY, MARKERS, OTHER, SMALL, TEXT, Line, Panel
+from jaxfl.views.cells import Grid, is_sweep, over_seeds, relabelled
+from jaxfl.views.ink import Line, Panel
 from jaxfl.views.plots import ALONG, OF_CLIENTS, across, curves, lines, scaled
 from jaxfl.views.rows import criterion_used
 from jaxfl.views.selection import AUTO, CRITERIA, Criterion, criterion_of, publishing, select
-from jaxfl.views.words import label, name_of, number, renamed, span
+from jaxfl.views.words import number, span
 
 if TYPE_CHECKING:
+    import pandas
     import xarray
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 __all__ = ["NOTES", "Scene", "draw", "figures", "front", "scene"]
@@ -58,6 +43,7 @@ SAME = 0.02  # relative difference up to which settings have the same gradients 
 CROSS = "A cross: the first of the seeds diverged."
 FEWER = "Points: evaluated rounds, of which a smaller --eval-every makes more."
 NOTES = "notes.txt"
+INDENT: dict[str, Any] = {"initial_indent": "  ", "subsequent_indent": "  "}
 NOISE = ("eps", "delta", "sigma", "noise_constant")  # of which other notes tell
 OWN = re.compile(r"\d+-(front|map|curves)-.*")  # the names of pictures, in their folder
 CELL = (0.36, 0.24)  # inches of a square of a map
@@ -77,9 +63,7 @@ def draw(
     The names begin with numbers, the headline's with 1; ``notes.txt`` has the notes in full.
     Pictures of these formats that an earlier call left in the folder are replaced.
     """
-    require(
-        formats, "No formats are given", lambda: f"name at least one of {', '.join(ink.FORMATS)}"
-    )
+    require(formats, "No formats are given", f"name at least one of {', '.join(ink.FORMATS)}")
     for name in formats:
         choice("format", name, ink.FORMATS)
     drawn, place, files = figures(ds, **options), Path(folder), list[Path]()
@@ -91,26 +75,21 @@ def draw(
         if OWN.fullmatch(path.name) and path.suffix[1:] in formats and path not in files:
             path.unlink()
     if is_sweep(ds):
-        text = _written({name: str(figure.get_label()) for name, figure in drawn.items()})
         files.append(place / NOTES)
-        replace(place / NOTES, lambda file: file.write(text.encode()))
+        replace(place / NOTES, lambda file: file.write(_written(drawn).encode()))
     return files
 
 
-def _written(notes: Mapping[str, str]) -> str:
+def _written(drawn: dict[str, Figure]) -> str:
     """The notes of all pictures in full: each picture's own, then once those that all share."""
-    each = {name: text.splitlines() for name, text in notes.items()}
-    shared = [
-        line for line in next(iter(each.values()), []) if all(line in o for o in each.values())
-    ]
-    if len(each) > 1:
-        each = {name: [line for line in own if line not in shared] for name, own in each.items()}
+    notes = {name: str(figure.get_label()).splitlines() for name, figure in drawn.items()}
+    first, *others = notes.values()
+    shared = [line for line in first if others and all(line in lines for lines in others)]
+    each = {name: [n for n in lines if n not in shared] for name, lines in notes.items()}
+    if others:
         each["all pictures"] = shared
-    parts = (
-        "\n".join([name, *(textwrap.indent(textwrap.fill(line, 98), "  ") for line in lines)])
-        for name, lines in each.items()
-    )
-    return "\n\n".join(parts) + "\n"
+    parts = [[name, *(textwrap.fill(n, 98, **INDENT) for n in own)] for name, own in each.items()]
+    return "\n\n".join(map("\n".join, parts)) + "\n"
 
 
 def figures(
@@ -141,42 +120,36 @@ def figures(
     >>> list(figures(ds, choose_by="loss", metrics=["test_accuracy"]))
     ['front-test_accuracy', 'map-test_accuracy', 'curves-test_accuracy']
     """
-    labels = labels or {}
-    if not is_sweep(ds):
-        with renamed(labels):
-            return {"curves": curves(ds, title=title, metrics=metrics)}
-    ds = relabelled(ds, labels)
-    rule = criterion_used(ds)
-    if choose_by != "none" and (over is not None or set(TUNED) & set(axes(ds))):
-        ds, rule, *_ = select(ds, choose_by, over=over, allow_test=allow_test)
-    elif choose_by not in (AUTO, "none"):
-        rule = criterion_of(ds, choose_by)
-    kinds = {"front": _front, "map": _map, "curves": _curves}
-    with renamed(labels):
-        head = heading(ds) if title is None else title
-        drawn = {
-            f"{kind}-{shown.metric}": answer(ds, shown, head)
-            for shown in _rules(ds, rule, metrics)
-            for kind, answer in kinds.items()
-            if kind == "curves" or not per_client(ds, shown.metric)
-        }
+    ds, alone = relabelled(ds, labels or {}), not is_sweep(ds)
+    if alone:
+        return {"curves": curves(ds, title=title, metrics=metrics)}
+    grid = Grid.of(ds)
+    if choose_by != "none" and (over is not None or {*TUNED} & {*grid.axes}):
+        grid = Grid.of(select(ds, choose_by, over=over, allow_test=allow_test).ds)
+        choose_by = AUTO
+    chosen = criterion_used(grid) if choose_by in (AUTO, "none") else criterion_of(grid, choose_by)
+    drawn, head = {}, grid.heading() if title is None else title
+    for rule in _rules(grid, chosen, metrics):
+        if not grid.per_client(rule.metric):
+            drawn[f"front-{rule.metric}"] = _front(grid, rule, head)
+            drawn[f"map-{rule.metric}"] = _map(grid, rule, head)
+        drawn[f"curves-{rule.metric}"] = _curves(grid, rule, head)
     return {name: figure for name, figure in drawn.items() if figure is not None}
 
 
-def _rules(ds: xarray.Dataset, chosen: Criterion, names: Sequence[str] | None) -> list[Criterion]:
+def _rules(grid: Grid, chosen: Criterion, names: Sequence[str] | None) -> list[Criterion]:
     """The metrics to draw, with the sign of what is good, 0 where nothing says it."""
     if names is None:
-        first = chosen.drawn(ds)
-        accuracy = next((n for n in ("test_accuracy", "accuracy") if n in ds), "loss")
+        first = chosen.drawn(grid.ds)
+        accuracy = next((n for n in ("test_accuracy", "accuracy") if n in grid.ds), "loss")
         names = [first, "loss" if first.endswith("accuracy") else accuracy]
 
     def rule(name: str) -> Criterion:
         if name == chosen.metric:
             return chosen
         if ":" in name or name in CRITERIA:
-            return criterion_of(ds, name)
-        if not per_client(ds, name):
-            check_metric(ds, name)
+            return criterion_of(grid, name)
+        grid.check(name, clients=True)
         return Criterion(name, 0)
 
     return list(dict.fromkeys(map(rule, names)))
@@ -186,78 +159,82 @@ def _rules(ds: xarray.Dataset, chosen: Criterion, names: Sequence[str] | None) -
 
 
 class Scene(NamedTuple):
-    """The part of a sweep that one picture shows, and the roles of its axes.
+    """The cells of a grid that one picture shows, and the roles of its axes.
 
-    Axes with one value have no role.  Those without room for all values have fewer in ``ds``.
+    Axes with one value have no role.  Those without room for all values have fewer in ``cells``.
     """
 
     panel: str | None  # one panel for each value
     line: str | None  # lines of one algorithm differ in it
     row: str | None  # one row of panels for each value
-    whole: xarray.Dataset
-    ds: xarray.Dataset
+    grid: Grid
+    cells: pandas.DataFrame
 
-    def rows(self) -> list[list[tuple[str, xarray.Dataset]]]:
-        """The parts of the panels after their titles; an eps that is not proven is only claimed."""
-        found = [
-            [(self._title(part), part) for part in _parts(row, self.panel)]
-            for row in _parts(self.ds, self.row)
-        ]
-        size = len(found[0])
-        columns = math.ceil(size / math.ceil(size / COLUMNS))
-        return [row[i : i + columns] for row in found for i in range(0, size, columns)]
+    def values(self, name: str | None) -> list[Any]:
+        return [] if name is None else self.cells[name].dropna().unique().tolist()
 
-    def _title(self, part: xarray.Dataset) -> str:
+    def rows(self) -> list[list[tuple[str, pandas.DataFrame]]]:
+        """The cells of the panels after their titles; an eps that is not proven is only claimed."""
+        out = []
+        for row in self.values(self.row) or [None]:
+            cells = self._at(self.cells, self.row, row)
+            parts = [self._at(cells, self.panel, v) for v in self.values(self.panel) or [None]]
+            size = math.ceil(len(parts) / math.ceil(len(parts) / COLUMNS))
+            titled = [(self._title(part), part) for part in parts]
+            out += [titled[i : i + size] for i in range(0, len(titled), size)]
+        return out
+
+    @staticmethod
+    def _at(cells: pandas.DataFrame, name: str | None, value: Any) -> pandas.DataFrame:
+        """Those with this value, or without the axis."""
+        return cells if name is None else cells[(cells[name] == value) | cells[name].isna()]
+
+    def _title(self, part: pandas.DataFrame) -> str:
         names = [name for name in (self.panel, self.row) if name is not None]
-        words = [
-            label(name, part[name].values.tolist()[0])
-            for name in names
-            if applying(part, name).any()
-        ]
+        words = [self.grid.label(n, v) for n in names for v in part[n].dropna().unique()]
         return ", ".join(words) + " (asked for)" * ("eps" in names and not _meets(part))
 
     def notes(self, points: bool = False) -> list[str]:
         """On values that have no place, or no marker, of their own."""
-        out = _held(self.whole, self.ds)
-        if points and self.line is not None and self.ds.sizes[self.line] > len(MARKERS):
-            low, *_, high = self.ds[self.line].values.tolist()
-            out.append(f"Points of a line: {label(self.line, low)} to {label(self.line, high)}.")
+        out = _held(self.grid, self.cells)
+        known = self.values(self.line)
+        if points and len(known) > len(ink.MARKERS):
+            low, high = (self.grid.label(str(self.line), known[i]) for i in (0, -1))
+            out.append(f"Points of a line: {low} to {high}.")
         return out
 
-    def looks(self, flat: xarray.Dataset, *, points: bool = False) -> list[dict[str, Any]]:
+    def looks(self, cells: pandas.DataFrame, *, points: bool = False) -> list[dict[str, Any]]:
         """Colour and style, or marker, of each cell, by algorithm and second axis, with their meaning.
 
         The colour of an algorithm is the same in all pictures of a sweep.
         """
         from matplotlib import colormaps
 
-        every, line = self.whole["algorithm"].values.tolist(), str(self.line)
-        known = [] if self.line is None else self.ds[line].values.tolist()
-        alone = self.ds.sizes["algorithm"] == 1 or self.row == "algorithm"
+        every, known = self.grid.ds["algorithm"].values.tolist(), self.values(self.line)
+        alone, line = _alone(self.grid, self.row, self.panel), str(self.line)
         shades = colormaps["viridis"](np.linspace(0.0, 0.85, len(known)))  # from dark to light
+        noisy = self.cells.groupby("algorithm")["noisy"].any()
         out = []
-        for i, name in enumerate(flat["algorithm"].values.tolist()):
-            noisy = bool(self.ds["noisy"].sel(algorithm=name).any())
-            look = {"label": name + " (no noise)" * (not noisy), "color": every.index(name)}
-            value = flat[line].values.tolist()[i] if known else None
-            kind = f"no {name_of(line)}" if value is None else label(line, value)
-            place = known.index(value) if value is not None else -1
-            if points and known and place < 0:  # the legend has the star with the algorithm
-                look |= {"marker": "*", "size": 8.0}
-            elif points:
+        for name, value in zip(cells["algorithm"], cells[self.line or "algorithm"], strict=True):
+            look = {"label": name + " (no noise)" * (not noisy[name]), "color": every.index(name)}
+            place, kind = -1, f"no {self.grid.name(line)}"
+            if value in known:
+                place, kind = known.index(value), self.grid.label(line, value)
+            if points:
                 look |= {"marker": "o", "size": 5.0}
-                if 0 < len(known) <= len(MARKERS):
-                    look |= {"marker": MARKERS[place], "kind": kind}
+                if known and place < 0:  # the legend has the star with the algorithm
+                    look |= {"marker": "*", "size": 8.0}
+                elif 0 < len(known) <= len(ink.MARKERS):
+                    look |= {"marker": ink.MARKERS[place], "kind": kind}
             elif known and alone:
                 look = {"label": kind, "color": shades[place] if place >= 0 else "black"}
             elif known:
-                look["color"] = ink.shade(look["color"], max(place, 0))
-                look |= {"style": place if place >= 0 else OTHER, "kind": kind}
+                look |= {"style": place if place >= 0 else ink.OTHER, "kind": kind}
             out.append(look)
         return out
 
 
-def scene(ds: xarray.Dataset, *, shaded: bool = True) -> Scene:
+def scene(grid: Grid, *, shaded: bool = True) -> Scene:
     """Panels by eps, lines by algorithm and omega, or by the next axes.
 
     Where lines would be too many to be told apart, there is one row of panels for each algorithm
@@ -265,162 +242,140 @@ def scene(ds: xarray.Dataset, *, shaded: bool = True) -> Scene:
     Problems of different names have a row each; unless ``shaded``, so have all problems.  Of too many
     values those that are evenly spread are shown, and the first of an axis without a role.
     """
-    free, spans = _free(ds), results.config(ds)["axes"]
-    apart = [n for n in free if spans[n].get("problem") and not (shaded and _numeric(ds, n))]
-    rest = _without(free, apart)
+    free, spans, sizes = _free(grid), grid.about["axes"], {None: 0, **grid.ds.sizes}
+    apart = [n for n in free if spans[n].get("problem") and not (shaded and _numeric(grid, n))]
+    rest = [n for n in free if n not in apart]
     panel = "eps" if "eps" in rest else rest[1] if len(rest) > 1 else None
-    line = next(iter(_without(rest, [panel])), None)
-    others = [*apart, *_without(rest, [panel, line])]
-    algorithms = ds.sizes["algorithm"]
-    values = 0 if line is None else ds.sizes[line]
+    line = next((n for n in rest if n != panel), None)
+    others = [*apart, *(n for n in rest if n not in (panel, line))]
+    algorithms, values = sizes["algorithm"], sizes[line]
     if shaded and algorithms > 1 and (values > STYLED or values * algorithms > LINES):
         others = ["algorithm", *others]
-    if panel is None and others and ds.sizes[others[0]] <= PANELS:
+    if panel is None and others and sizes[others[0]] <= PANELS:
         panel = others.pop(0)
-    columns = 1 if panel is None else ds.sizes[panel]
+    columns = sizes[panel] or 1
     room = PANELS // columns if 1 < columns <= COLUMNS else 0
-    row = next((name for name in others if ds.sizes[name] <= room), None)
-    most = {panel: PANELS, row: PANELS, line: SHADED if shaded else values}
-    return Scene(panel, line, row, ds, _thinned(ds, {name: most.get(name, 1) for name in free}))
+    row = next((name for name in others if sizes[name] <= room), None)
+    told = SHADED if _alone(grid, row, panel) else STYLED
+    most = {panel: PANELS, row: PANELS, line: told if shaded else values}
+    return Scene(panel, line, row, grid, _thinned(grid, {name: most.get(name, 1) for name in free}))
 
 
-def _free(ds: xarray.Dataset) -> list[str]:
+def _alone(grid: Grid, *roles: str | None) -> bool:
+    """Whether the lines of a panel are of one algorithm, which colours tell apart."""
+    return grid.ds.sizes["algorithm"] == 1 or "algorithm" in roles
+
+
+def _free(grid: Grid) -> list[str]:
     """Axes with more than one value that some algorithm has, eps and omega first, then numbers."""
-    several = [
-        n for n in axes(ds) if n != "algorithm" and ds.sizes[n] > 1 and applying(ds, n).any()
-    ]
-    first = [n for n in ("eps", "omega") if n in several]
-    return first + sorted(_without(several, first), key=lambda n: not _numeric(ds, n))
-
-
-def _without(names: Sequence[str], taken: Sequence[str | None]) -> list[str]:
-    return [name for name in names if name not in taken]
-
-
-def _numeric(ds: xarray.Dataset, name: str | None) -> bool:
-    return name is not None and ds[name].dtype.kind in "iuf"
-
-
-def _thinned(ds: xarray.Dataset, most: Mapping[str, int]) -> xarray.Dataset:
-    """At most ``most[axis]`` values of each axis, evenly spaced."""
-    return ds.isel(
-        {
-            name: np.linspace(0, ds.sizes[name] - 1, count).round().astype(int)
-            for name, count in most.items()
-            if ds.sizes[name] > count
-        }
+    several = [name for name in grid.several() if name != "algorithm"]
+    first = [name for name in ("eps", "omega") if name in several]
+    return first + sorted(
+        {*several} - {*first}, key=lambda n: (not _numeric(grid, n), grid.axes.index(n))
     )
 
 
-def _held(whole: xarray.Dataset, ds: xarray.Dataset) -> list[str]:
+def _numeric(grid: Grid, name: str | None) -> bool:
+    return name is not None and grid.ds[name].dtype.kind in "iuf"
+
+
+def _thinned(grid: Grid, most: Mapping[str, int]) -> pandas.DataFrame:
+    """The cells at ``most[axis]`` values or fewer of each axis, evenly spaced."""
+    cells = grid.cells
+    for name, count in most.items():
+        places = np.linspace(0, grid.ds.sizes[name] - 1, count).round().astype(int)
+        kept = grid.ds[name].values[places].tolist()
+        if count < grid.ds.sizes[name]:
+            cells = cells[cells[name].isna() | cells[name].isin(kept)]
+    return cells
+
+
+def _held(grid: Grid, cells: pandas.DataFrame) -> list[str]:
     """Notes on the axes of which a picture shows a part."""
     out = []
-    for name in axes(ds):
-        some, every = ds.sizes[name], whole.sizes[name]
-        if some == 1 < every:
-            first = label(name, ds[name].values.tolist()[0])
+    for name in grid.axes:
+        some, every = cells[name].dropna().unique(), grid.cells[name].nunique()
+        if len(some) == 1 < every:
+            first = grid.label(name, some[0])
             out.append(f"Drawn is {first}, of {every} values (choose with --where).")
-        elif some < every:
-            out.append(f"Drawn are {some} of {every} values of {name_of(name)}.")
+        elif len(some) < every:
+            out.append(f"Drawn are {len(some)} of {every} values of {grid.name(name)}.")
     return out
-
-
-def _parts(ds: xarray.Dataset, name: str | None) -> list[xarray.Dataset]:
-    """One for each value of an axis."""
-    return [ds] if name is None else [ds.isel({name: [i]}) for i in range(ds.sizes[name])]
 
 
 # --- notes ---------------------------------------------------------------------------------------
 
 
-def _notes(ds: xarray.Dataset, spread: str, *more: str) -> list[str]:
+def _notes(grid: Grid, cells: pandas.DataFrame, spread: str, *more: str) -> list[str]:
     """What has to stand under a picture: its privacy, what it says of seeds, and what was chosen."""
-    noisy, dims = ds["noisy"] > 0, [name for name in axes(ds) if name != "algorithm"]
-    proven = ds["proven_eps"].where(noisy & ~said_only(ds))
-    user = ds["algorithm"][(noisy & said_only(ds)).any(dims)].values.tolist()
-    unproven = ds["algorithm"][(proven == np.inf).any(dims)].values.tolist()
-    delta, known = one_delta(ds), proven.values[np.isfinite(proven.values)]
-    alone = f" {publishing(ds)[0]}".rstrip()
-    sure = not unproven and not user and "eps" in axes(ds) and _meets(ds)
-    stated = f"Each ε is proven{alone}, at " * sure
-    if known.size and "eps" not in axes(ds):
-        stated = f"ε = {span(known)} is proven{alone}, at "
-    out = [
-        f"No ε is proven of {', '.join(unproven)}." if unproven else "",
-        f"The ε of {', '.join(user)} is stated by the user, not checked." if user else "",
-        f"{stated}δ = {delta}." if delta else "",
-        f"{spread} over {ds.sizes['seed']} seeds." if spread and ds.sizes["seed"] > 1 else "",
-        *more,
-        _chosen(ds, "note").partition(". ")[0].removesuffix(".") + ".",
-    ]
-    return [note for note in out if note.strip(".")]
-
-
-def _finished(figure: Figure, what: str, ds: xarray.Dataset) -> Figure:
-    """The figure with its notes in full, one on each line: those under it, then what all settings share,
-    missing values, the selection, and the privacy of each algorithm."""
-    _, _, more = _chosen(ds, "note").partition(". ")
-    out = [what, str(figure.get_label()), _common(ds), more, _chosen(ds, "warning")]
-    lost = int(ends(ds, "uplink_bits")["uplink_bits"].isnull().any("seed").sum())
-    if lost:
-        out.append(f"No final value: {plural(lost, 'setting')} diverged or did not run.")
     worth: dict[str, list[str]] = {}
-    for name in ds["algorithm"].values.tolist():
-        worth.setdefault(_worth(ds.sel(algorithm=name), "eps" in axes(ds)), []).append(name)
-    for words, who in worth.items():
-        whose = "" if len(who) == ds.sizes["algorithm"] > 1 else f"{', '.join(who)}: "
-        out.append(f"{whose}{words}." if words else "")
-    out += proofs(ds)
-    if (several := publishing(ds)[1].replace(" eps ", " ε ")) not in more:
+    for name, own in cells.groupby("algorithm", sort=False):
+        by_eps = "eps" in grid.axes and _meets(own)
+        worth.setdefault(_worth(own, by_eps), []).append(name)
+    shared = len(worth) == 1 < cells["algorithm"].nunique()
+    out = [f"{words}." if shared else f"{', '.join(who)}: {words}." for words, who in worth.items()]
+    if delta := grid.delta():
+        out.append(", ".join(filter(None, [f"δ = {delta}", publishing(grid)[0]])) + ".")
+    if spread and grid.ds.sizes["seed"] > 1:
+        out.append(f"{spread} over {grid.ds.sizes['seed']} seeds.")
+    chosen = _chosen(grid, "note").partition(". ")[0].removesuffix(".")
+    return [note for note in (*out, *more, f"{chosen}." * bool(chosen)) if note]
+
+
+def _worth(cells: pandas.DataFrame, by_eps: bool) -> str:
+    """The privacy of one algorithm; its eps is not named where the title of the panel states it."""
+    cells = cells[cells["noisy"]]
+    if not len(cells):
+        return "not private, no noise"
+    proven, formula = cells["proven_eps"], cells["claimed_eps"]
+    if np.isinf(proven).any():
+        some = formula[np.isfinite(formula)]
+        gives = f", where its paper's formula gives {span(some)}" if len(some) else ""
+        return f"no ε proven{gives}"
+    how = "stated by the user, not checked" if cells["stated"].any() else "proven"
+    words = f"ε {how}" if by_eps or proven.isna().all() else f"ε = {span(proven.dropna())} {how}"
+    if (red := cells["flag"]).any():
+        words += f"; its paper's formula gives {span(formula[red])} for ε = {span(proven[red])}"
+    return words
+
+
+def _finished(figure: Figure, what: str, grid: Grid, cells: pandas.DataFrame) -> Figure:
+    """The figure with its notes in full, one on each line: those under it, then what all settings share,
+    the selection, missing values, and why an eps is not proven."""
+    _, _, more = _chosen(grid, "note").partition(". ")
+    out = [what, str(figure.get_label()), _common(grid, cells), more, _chosen(grid, "warning")]
+    gone = ((cells["lost"] > 0) | (cells["ran"] < grid.ds.sizes["seed"])).sum().item()
+    if gone:
+        out.append(f"No final value: {plural(gone, 'setting')} diverged or did not run.")
+    out += grid.proofs()
+    if (several := publishing(grid)[1].replace(" eps ", " ε ")) not in more:
         out.append(several)
     figure.set_label("\n".join(filter(None, out)))
     return figure
 
 
-def _common(ds: xarray.Dataset) -> str:
+def _common(grid: Grid, cells: pandas.DataFrame) -> str:
     """The hyper-parameters that are no axes and have one value in all settings that have them."""
-    held = {"rounds": ds["last_round"]}
-    held |= {
-        str(name).removeprefix("used_"): v for name, v in ds.items() if str(name)[:5] == "used_"
-    }
-    left_out = {*axes(ds), *results.config(ds).get("selection", {}).get("over", ()), *NOISE}
-    each = {name: np.unique(v.values[np.isfinite(v.values)]) for name, v in held.items()}
+    left_out = {*grid.axes, *grid.about.get("selection", {}).get("over", ()), *NOISE}
+    held = {name.removeprefix("used_"): name for name in cells if name.startswith("used_")}
     said = [
-        label(name, values[0])
-        for name, values in each.items()
-        if len(values) == 1 and name not in left_out
+        grid.label(name, cells[column].dropna().iloc[0])
+        for name, column in {"rounds": "last_round", **held}.items()
+        if cells[column].nunique() == 1 and name not in left_out
     ]
     return f"In all settings: {', '.join(said)}." if said else ""
 
 
-def _chosen(ds: xarray.Dataset, name: str) -> str:
+def _chosen(grid: Grid, name: str) -> str:
     """The note or the warning of a selection."""
-    said: str = results.config(ds).get("selection", {}).get(name, "")
+    said: str = grid.about.get("selection", {}).get(name, "")
     return said.replace(" eps ", " ε ")
 
 
-def _meets(ds: xarray.Dataset) -> bool:
+def _meets(cells: pandas.DataFrame) -> bool:
     """Whether every eps on the axis is proven for the noise that was made for it."""
-    short = ds["proven_eps"] > ds["eps"].astype(float) * (1 + 1e-6)
-    return not bool((short & (ds["noisy"] > 0)).any())
-
-
-def _worth(ds: xarray.Dataset, by_eps: bool) -> str:
-    """The privacy of one algorithm; empty where the title of the panel states it."""
-    noisy = ds["noisy"].values.astype(bool)
-    if not noisy.any():
-        return "not private, no noise"
-    proven, stated = ds["proven_eps"].values[noisy], claimed(ds).values[noisy]
-    flag, known = ds["flag"].values[noisy] > 0, proven[np.isfinite(proven)]
-    if np.isinf(proven).any():
-        some = stated[np.isfinite(stated)]
-        return "no ε proven" + (
-            f", where its paper's formula gives {span(some)}" if some.size else ""
-        )
-    if flag.any():
-        return f"proven is ε = {span(proven[flag])}, where its paper's formula gives {span(stated[flag])}"
-    how = "stated by the user" if said_only(ds).any() else "proven"
-    return "" if by_eps or not known.size else f"ε = {span(known)} {how}"
+    own = cells[cells["noisy"]]
+    return not (own["proven_eps"] > own["eps"].astype(float) * (1 + 1e-6)).any()
 
 
 # --- fronts: a metric against bits, and the settings that no other dominates ---------------------
@@ -437,207 +392,167 @@ def front(bits: npt.ArrayLike, values: npt.ArrayLike, sign: int = 1) -> list[int
     return [int(i) for i in order[losses[order] < before]]
 
 
-def _front(ds: xarray.Dataset, rule: Criterion, title: str) -> Figure | None:
+def _front(grid: Grid, rule: Criterion, title: str) -> Figure | None:
     """None where no setting ended with a value, or nothing says what is good."""
-    found = scene(ds, shaded=False)
-    scale, axis = across(found.ds, "uplink_bits")
-    rows = [[(name, _points(part, rule, scale)) for name, part in row] for row in found.rows()]
-    if not (rule.sign and any(points.sizes["cell"] for row in rows for _, points in row)):
+    found = scene(grid, shaded=False)
+    scale, axis = across(grid.ds, "uplink_bits")
+    bits, spread = over_seeds(grid.ends("uplink_bits") / scale)
+    value, error = over_seeds(grid.ends(rule.metric))
+    ends = grid.cells.assign(bits=bits, spread=spread, value=value, error=error)
+    ends = ends.loc[found.cells.index].dropna(subset=["bits", "value"])
+    if not (rule.sign and len(ends)):
         return None
-    up, powers = f"final {name_of(rule.metric)}", scaled(rule.metric)
+    look = axis, f"final {grid.name(rule.metric)}"
     panels = [
-        [Panel(t, axis, up, _marks(found, points), None, powers) for t, points in row]
-        for row in rows
+        [
+            Panel(head, *look, _marks(found, ends, part, rule.sign), None, scaled(rule.metric))
+            for head, part in row
+        ]
+        for row in found.rows()
     ]
-    notes = _notes(found.ds, "Bars: standard error", *found.notes(points=True))
-    figure = ink.picture(title, panels, notes)
-    whose = "private settings" if len(np.unique(found.ds["noisy"])) > 1 else "settings"
+    notes = _notes(grid, found.cells, "Bars: standard error", *found.notes(points=True))
+    whose = "private settings" if found.cells["noisy"].nunique() > 1 else "settings"
     what = (
         "The final value of each setting against the bits that all clients sent.\n"
         f"Grey: the {whose} that no other of these beats in both bits and value."
     )
-    return _finished(figure, what, found.ds)
+    return _finished(ink.picture(title, panels, notes), what, grid, found.cells)
 
 
-def _points(part: xarray.Dataset, rule: Criterion, scale: float) -> xarray.Dataset:
-    """The settings of one panel that ended with a value: means with errors, and ``best`` on the front.
+def _marks(found: Scene, ends: pandas.DataFrame, part: pandas.DataFrame, sign: int) -> list[Line]:
+    """The front, a line through the settings of each algorithm, and a point for each setting.
 
     Settings without noise are on the front only where there are no others.
     """
-    out = ends(part, rule.metric, "uplink_bits")
-    out["bits"], out["spread"] = over_seeds(out["uplink_bits"] / scale)
-    out["value"], out["error"] = over_seeds(out[rule.metric])
-    out = out.isel(cell=np.isfinite((out["bits"] + out["value"]).values))
-    rivals = np.flatnonzero((out["noisy"] > 0) | ~(out["noisy"] > 0).any())
-    best = rivals[front(out["bits"].values[rivals], out["value"].values[rivals], rule.sign)]
-    return out.assign(best=("cell", np.isin(np.arange(out.sizes["cell"]), best)))
-
-
-def _marks(found: Scene, points: xarray.Dataset) -> list[Line]:
-    """The front, a line through the settings of each algorithm, and a point for each setting."""
-
-    def through(some: Array, **look: Any) -> Line:
-        own = points.isel(cell=some).sortby("bits")
-        return Line("", own["bits"].values, own["value"].values, **look)
-
-    looks = found.looks(points, points=True)
-    names = np.array([look["label"] for look in looks])
-    out = [through(points["best"].values, color="#DDDDDD", width=4, steps="steps-post")]
-    for look in {look["label"]: look for look in looks}.values():
-        own = names == look["label"]
-        if own.sum() > 1 and _numeric(found.ds, found.line):
-            out.append(through(own, color=look["color"], width=0.8))
-    for i, look in enumerate(looks):
-        bits, spread, value, error = (
-            points[name].values[[i]] for name in ("bits", "spread", "value", "error")
-        )
-        point = Line(look["label"], bits, value, error, style="none")
-        out.append(point._replace(spread=spread if spread > 0 else None, **look))
+    own = ends[ends.index.isin(part.index)]
+    rivals = own[own["noisy"]] if own["noisy"].any() else own
+    best = rivals.iloc[front(rivals["bits"], rivals["value"], sign)]
+    looks = found.looks(own, points=True)
+    out = [Line("", best["bits"], best["value"], color="#DDDDDD", width=4, steps="steps-post")]
+    for label, color in {look["label"]: look["color"] for look in looks}.items():
+        some = own[[look["label"] == label for look in looks]].sort_values("bits")
+        if len(some) > 1 and _numeric(found.grid, found.line):
+            out.append(Line("", some["bits"], some["value"], color=color, width=0.8))
+    for look, at in zip(looks, own.itertuples(), strict=True):
+        look |= {"style": "none", "spread": at.spread if at.spread > 0 else None}
+        out.append(Line(x=[at.bits], y=[at.value], error=[at.error], **look))
     return out
 
 
 # --- heat maps: the final value over two axes, one panel per algorithm ---------------------------
 
 
-def _map(ds: xarray.Dataset, rule: Criterion, title: str) -> Figure | None:
+def _map(grid: Grid, rule: Criterion, title: str) -> Figure | None:
     """The first two axes, one panel per algorithm, or one axis against the algorithms.
 
     Squares have their values where there is room, and are hatched where one is missing, with the
-    reason.  An algorithm without an axis has one square for all its values.
+    reason.  Those of an algorithm without an axis are equal along it.
     """
     from matplotlib.colors import LogNorm, Normalize
 
-    if not (free := _free(ds)):
+    if not (free := _free(grid)):
         return None
     along, up, *rest = free if len(free) > 1 else [*free, "algorithm"]
-    part = _thinned(ds, dict.fromkeys(rest, 1))
-    values, ran = over_seeds(final(part, rule.metric))[0], (part["complete"] > 0).all("seed")
-    if "found" in part:
-        ran = ran.where(part["found"] > 0, part["candidates"] > 0)
-    squares = values.to_dataset(name="value").assign(ran=ran)
-    squares = squares.squeeze([n for n in axes(ds) if n not in (along, up, "algorithm")])
-    known = values.values[np.isfinite(values.values)]
-    low, high = (float(known.min()), float(known.max())) if known.size else (0.0, 1.0)
+    ds, cells = grid.ds, _thinned(grid, dict.fromkeys(rest, 1))
+    value, lost = over_seeds(grid.final(rule.metric))[0], ds["diverged_at"].notnull().any("seed")
+    squares = ds[[]].assign(value=value, lost=lost).isel(dict.fromkeys(rest, 0))
+    squares = squares.squeeze([n for n in grid.axes if ds.sizes[n] == 1 and n != "algorithm"])
+    known = squares["value"].values[squares["value"].notnull().values]
+    low, high = (known.min(), known.max()) if known.size else (0.0, 1.0)
     log = scaled(rule.metric) is None and ink.logarithmic(known)
-    norm: Any = LogNorm(low, high) if log else Normalize(low, high)
-    names = ds["algorithm"].values.tolist()
-    lacks = {
-        name: [n for n in (along, up) if not applying(ds, n).sel(algorithm=name).any()]
-        for name in names
-    }
-    heads = [
-        name + f" (no {', no '.join(map(name_of, lack))})" * bool(lack)
-        for name, lack in lacks.items()
+    norm = LogNorm(low, high) if log else Normalize(low, high)
+    heads = {}
+    for name, own in cells.groupby("algorithm", sort=False):
+        lacks = [f"no {grid.name(axis)}" for axis in (along, up) if own[axis].isna().all()]
+        heads[name] = printable(name) + (f"\n({', '.join(lacks)})" if lacks else "")
+    words = [
+        [number(v) if not isinstance(v, str) else heads.get(v, printable(v)) for v in values]
+        for values in (ds[axis].values.tolist() for axis in (along, up))
     ]
-    ticks = {
-        name: [v if isinstance(v, str) else number(v) for v in ds[name].values.tolist()]
-        for name in (along, up)
-    }
-    if single := up == "algorithm":
-        ticks[up] = [head.replace(" (", "\n(") for head in heads]
-    wide, tall, panels = ds.sizes[along], ds.sizes[up], 1 if single else len(names)
-    around = 1.0 + CHARACTER * SMALL * max(map(len, ticks[up]))  # inches of words and colour bar
-    each = CELL[0] * wide + 0.1
-    columns = min(panels, max(1, int((FULL - around) / each)))
-    width = COLUMN if around + columns * each <= COLUMN else FULL
-    square = (width - around) / columns / wide  # inches
-    rows = math.ceil(panels / columns)
-    notes = _notes(part, "Means", *_held(ds, part))
+    single, wide, tall = up == "algorithm", len(words[0]), len(words[1])
+    panels = [""] if single else [*heads]
+    around = 1.0 + ink.CHARACTER * ink.SMALL * max(map(len, words[1]))  # of words and colour bar
+    columns = min(len(panels), max(1, int((ink.FULL - around) / (CELL[0] * wide + 0.1))))
+    width = ink.COLUMN if around + columns * (CELL[0] * wide + 0.1) <= ink.COLUMN else ink.FULL
+    rows, square = math.ceil(len(panels) / columns), (width - around) / columns / wide  # in inches
+    notes = _notes(grid, cells, "Means", *_held(grid, cells))
     figure = ink.frame(title, rows * (CELL[1] * max(3, tall) + 0.45), {}, notes, width)
     axs = figure.subplots(rows, columns, sharey=True, squeeze=False).ravel().tolist()
-    for i, ax in enumerate(axs):
-        ax.set_visible(i < panels)
+    for i, (ax, name) in enumerate(itertools.zip_longest(axs, panels)):
+        ax.set_visible(name is not None)
         ax.patch.set(facecolor="#F2F2F2", edgecolor="#BBBBBB", hatch="///")
-        ax.tick_params(length=0, pad=2, labelsize=SMALL)
+        ax.tick_params(length=0, pad=2, labelsize=ink.SMALL)
         ax.spines[:].set_visible(False)
-        ax.set_xticks(range(wide), ticks[along])
-        ax.set_yticks(range(tall), ticks[up])
-        ax.set_xlabel(name_of(along), fontsize=TEXT)
+        ax.set_xticks(np.arange(wide) + 0.5, words[0], parse_math=False)
+        ax.set_yticks(np.arange(tall) + 0.5, words[1], parse_math=False)
+        ax.set_xlabel(grid.name(along), fontsize=ink.TEXT)
         if i % columns == 0 and not single:  # a letter that lies is another one
-            upright = (
-                {"rotation": 0, "ha": "right", "va": "center"} if len(name_of(up)) == 1 else {}
-            )
-            ax.set_ylabel(name_of(up), fontsize=TEXT, **upright)
-    look = {"cmap": "viridis_r" if rule.sign > 0 else "viridis", "edgecolors": "white"}
-    # a row, or a panel, for each algorithm
-    for i, (name, head) in enumerate(zip(names, heads, strict=True)):
-        ax, here = axs[0 if single else i], squares.sel(algorithm=[name] if single else name)
-        if not single:
-            room = int(square * wide / (CHARACTER * TEXT))
-            ax.set_title(textwrap.fill(head, room), fontsize=TEXT, pad=3)
-        edges = {n: np.arange(ds.sizes[n] + 1) - 0.5 for n in (along, up)}
-        for n in lacks[name]:
-            here, edges[n] = here.isel({n: [0]}), edges[n][[0, -1]]
-        if single:
-            edges[up] = edges[up][i : i + 2]
-        here = here.transpose(up, along)
-        mesh = ax.pcolormesh(*edges.values(), here["value"], norm=norm, linewidth=0.8, **look)
-        x, y = ((ends[:-1] + ends[1:]) / 2 for ends in edges.values())
-        for (k, j), value in np.ndenumerate(here["value"].values):
-            if math.isnan(value):
-                words = "diverged" if here["ran"].values[k, j] else "not run"
-                color, box = GREY, {"facecolor": "white", "edgecolor": "none", "pad": 1.2}
-            else:
-                dark = np.array(mesh.cmap(norm(value))[:3]) @ LUMINANCE < DARK
-                words, color, box = _digits(value), "white" if dark else "black", None
-            if len(words) * CHARACTER * SMALL <= square * np.diff(edges[along])[j]:
-                at = {"ha": "center", "va": "center", "fontsize": SMALL}
-                ax.text(x[j], y[k], words, color=color, bbox=box, **at)
-    bar = figure.colorbar(mesh, ax=axs[:panels], fraction=0.08, aspect=12, pad=0.02)
-    better = {1: "\n(lower is better)", -1: "\n(higher is better)", 0: ""}[rule.sign]
-    bar.set_label(f"{name_of(rule.metric).split(' (')[0]}{better}", fontsize=SMALL)
-    bar.ax.tick_params(labelsize=SMALL, length=2, pad=2)
-    bar.outline.set_visible(False)
+            turn = 90 * (len(grid.name(up)) > 1)
+            ax.set_ylabel(grid.name(up), fontsize=ink.TEXT, rotation=turn)
+        if name is not None:
+            ax.set_title(heads.get(name, ""), fontsize=ink.TEXT, pad=3)
+            here = (squares.sel(algorithm=name) if name else squares).transpose(up, along)
+            mesh = _squares(ax, here, norm, rule.sign, square)
     if single:  # the first algorithm on top, as in legends
         axs[0].invert_yaxis()
+    bar = figure.colorbar(mesh, ax=axs[: len(panels)], fraction=0.08, aspect=12, pad=0.02)
+    better = {1: "\n(lower is better)", -1: "\n(higher is better)", 0: ""}[rule.sign]
+    bar.set_label(f"{grid.name(rule.metric).split(' (')[0]}{better}", fontsize=ink.SMALL)
+    bar.ax.tick_params(labelsize=ink.SMALL, length=2, pad=2)
+    bar.outline.set_visible(False)
     if log:
         ink.powers(bar.ax.yaxis, low, high)
-    return _finished(figure, f"The final {name_of(rule.metric)} of each setting.", part)
+    return _finished(figure, f"The final {grid.name(rule.metric)} of each setting.", grid, cells)
 
 
-def _digits(value: float) -> str:
-    """Three digits, trailing zeros included, which makes values easier to compare."""
-    text = f"{value:#.3g}"
-    return number(value, 3) if "e" in text else text.rstrip(".")
+def _squares(ax: Axes, here: xarray.Dataset, norm: Any, sign: int, inches: float) -> Any:
+    """The squares of one panel, with their values where there is room."""
+    colors = "viridis_r" if sign > 0 else "viridis"
+    mesh = ax.pcolormesh(here["value"], norm=norm, cmap=colors, edgecolors="white", linewidth=0.8)
+    for (k, j), value in np.ndenumerate(here["value"].values):
+        words, color = "diverged" if here["lost"].values[k, j] else "not run", ink.GREY
+        look: dict[str, Any] = {"bbox": {"facecolor": "white", "edgecolor": "none", "pad": 1.2}}
+        if not math.isnan(value):
+            dark = np.array(mesh.cmap(norm(value))[:3]) @ LUMINANCE < DARK
+            words, color, look = f"{value:#.3g}".rstrip("."), "white" if dark else "black", {}
+        if len(words) * ink.CHARACTER * ink.SMALL <= inches:
+            look |= {"ha": "center", "va": "center", "fontsize": ink.SMALL, "color": color}
+            ax.text(j + 0.5, k + 0.5, words, **look)
+    return mesh
 
 
 # --- curves: a metric against rounds, bits and gradients, means over seeds with bands ------------
 
 
-def _curves(ds: xarray.Dataset, rule: Criterion, title: str) -> Figure:
+def _curves(grid: Grid, rule: Criterion, title: str) -> Figure:
     """Against rounds alone where there are several rows of panels."""
-    found = scene(ds)
-    rows, alongs = found.rows(), list(ALONG)
-    notes = found.notes()
-    notes += [FEWER] * (1 < found.ds.sizes["round"] <= ink.SPARSE)
+    found, name = scene(grid), grid.name(rule.metric)
+    rows, alongs, notes = found.rows(), list(ALONG), found.notes()
+    notes += [FEWER] * (1 < grid.ds.sizes["round"] <= ink.SPARSE)
     if len(rows) > 1:
         alongs = alongs[:1]
         notes.append("Fewer values (--where) leave room for bits and gradients.")
-    spent = cells(found.ds, "gradients")["gradients"].mean("seed")
+    spent = grid.flat(grid.ds[["gradients"]])["gradients"].mean("seed")
     rate = spent.sum("round") / spent["round"].where(spent.notnull()).sum("round")
     if float(rate.max() - rate.min()) <= SAME * float(rate.max()):
         alongs = alongs[:2]  # gradients would show the rounds again
-    panels = [
-        [_panel(found, name, part, rule.metric, along) for name, part in row]
-        for along in alongs
-        for row in rows
-    ]
+    panels, cut = list[list[Panel]](), False
+    for along in alongs:
+        drawn = dict(zip(grid.cells.index, lines(grid, rule.metric, along), strict=True))
+        cut = cut or any(line.cut and np.isfinite(line.y[0]) for line in drawn.values())
+        # the planned rounds, also where no run reached them
+        log, until = (False, float(grid.ds["round"][-1])) if along == "round" else (None, math.nan)
+        ends = log, scaled(rule.metric), until
+        for row in rows:
+            panels.append([])
+            for head, part in row:
+                looks = zip(part.index, found.looks(part), strict=True)
+                own = [drawn[i]._replace(**look) for i, look in looks]
+                panels[-1].append(Panel(head, across(grid.ds, along)[1], name, own, *ends))
     if len(panels[0]) == 1 and len(alongs) > 1:  # its pictures side by side
         panels = [[row[0] for row in panels]]
-    lines = [line for row in panels for panel in row for line in panel.lines]
-    cross = CROSS * any(line.cut and np.isfinite(line.y[0]) for line in lines)
-    spread = "" if per_client(found.ds, rule.metric) else "Bands: standard error"
-    notes = _notes(found.ds, spread, cross, *notes, OF_CLIENTS * (not spread))
-    figure = ink.picture(title, panels, notes)
-    what = f"{name_of(rule.metric)} against {' and '.join(ALONG[along][1] for along in alongs)}."
-    return _finished(figure, what[:1].upper() + what[1:], found.ds)
-
-
-def _panel(found: Scene, title: str, part: xarray.Dataset, metric: str, along: str) -> Panel:
-    flat = cells(part, metric, "uplink_bits", "gradients", "diverged_at")
-    scale, axis = across(found.ds, along)
-    drawn = lines(flat, metric, along, scale, found.looks(flat))
-    # the planned rounds, also where no run reached them
-    until = float(found.ds["round"][-1]) if along == "round" else math.nan
-    log = None if along != "round" else False
-    return Panel(title, axis, name_of(metric), drawn, log, scaled(metric), until)
+    spread = "" if grid.per_client(rule.metric) else "Bands: standard error"
+    notes = _notes(grid, found.cells, spread, CROSS * cut, *notes, OF_CLIENTS * (not spread))
+    what = f"{name} against {' and '.join(ALONG[along][1] for along in alongs)}."
+    what = what[:1].upper() + what[1:]
+    return _finished(ink.picture(title, panels, notes), what, grid, found.cells)

@@ -2,28 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from jaxfl.core.errors import InputError, require
-from jaxfl.engine import results
 from jaxfl.engine.grid import TUNED
-from jaxfl.views.cells import (
-    Array,
-    applying,
-    axes,
-    check_axis,
-    check_metric,
-    distinct,
-    final,
-    over_seeds,
-)
+from jaxfl.views.cells import Grid, over_seeds
 from jaxfl.views.words import span
 
 if TYPE_CHECKING:
+    import pandas
     import xarray
 
 __all__ = ["AUTO", "CRITERIA", "Criterion", "Selection", "criterion_of", "publishing", "select"]
@@ -32,25 +22,14 @@ AUTO = "auto"  # the first of these metrics that the sweep has
 PREFERRED = ("validation_accuracy", "validation_loss", "loss")
 
 # name: which metric at the last round, and whether the smallest or the largest is best
+OF_TEST = ("test_", "worst_client_test_", "worst_tenth_test_")
+OF = ("", "worst_client_", "worst_tenth_", "validation_", *OF_TEST)
 CRITERIA = {
+    **{f"{of}loss": "min" for of in OF},
+    **{f"{of}accuracy": "max" for of in OF},
+    **{f"{of}accuracy_deviation": "min" for of in ("", "test_")},
     "utility": "min",
-    "loss": "min",
     "grad_norm_sq": "min",
-    "worst_client_loss": "min",
-    "accuracy": "max",
-    "worst_client_accuracy": "max",
-    "worst_client_test_loss": "min",
-    "worst_client_test_accuracy": "max",
-    "worst_tenth_loss": "min",
-    "worst_tenth_accuracy": "max",
-    "worst_tenth_test_loss": "min",
-    "worst_tenth_test_accuracy": "max",
-    "accuracy_deviation": "min",
-    "test_accuracy_deviation": "min",
-    "test_loss": "min",
-    "test_accuracy": "max",
-    "validation_loss": "min",
-    "validation_accuracy": "max",
 }
 STUDIED = ("algorithm", "eps", "seed", "round")  # axes over which nothing can be chosen
 MEANINGS = {
@@ -80,11 +59,7 @@ class Criterion(NamedTuple):
 
     @property
     def on_test_data(self) -> bool:
-        return (
-            self.metric.removeprefix("worst_client_")
-            .removeprefix("worst_tenth_")
-            .startswith("test_")
-        )
+        return self.metric.startswith(OF_TEST)
 
     def drawn(self, ds: xarray.Dataset) -> str:
         """The metric that shows what was chosen: on test data, if validation data chose."""
@@ -109,17 +84,16 @@ class Selection(NamedTuple):
     warning: str  # of choices at an end of their grid, and of losses that never fell; may be empty
 
 
-def criterion_of(ds: xarray.Dataset, text: str) -> Criterion:
+def criterion_of(grid: Grid, text: str) -> Criterion:
     """A name in :data:`CRITERIA`, or ``min:NAME`` or ``max:NAME`` with any metric of the sweep.
 
     ``"auto"`` is the accuracy on validation data, else the loss on them, else the training loss.
     """
     if text == AUTO:
-        text = next(name for name in PREFERRED if name in ds)
-    way, colon, name = text.partition(":")
-    if not colon:
-        way, name = CRITERIA.get(text, ""), text
-    check_metric(ds, name)
+        text = next(name for name in PREFERRED if name in grid.ds)
+    way, _, name = text.rpartition(":")
+    grid.check(name)
+    way = way or CRITERIA.get(name, "")
     ways = f"write 'min:{name}' or 'max:{name}'"
     require(way in ("min", "max"), lambda: f"{text!r} does not say which {name} is best", ways)
     return Criterion(name, 1 if way == "min" else -1)
@@ -134,9 +108,10 @@ def select(
 ) -> Selection:
     """For every cell, the best values on the axes ``over``, by the mean over seeds.
 
-    ``choose_by`` is read by :func:`criterion_of`; by default validation data choose, where the sweep
-    has them, else the training loss does.  ``over`` defaults to those of :data:`TUNED` that the sweep
-    has.  A setting with a seed that diverged, or whose loss ended a thousand times above the first,
+    ``choose_by`` is a name in :data:`CRITERIA`, or ``min:NAME`` or ``max:NAME`` with any metric; by
+    default validation data choose, where the sweep has them, else the training loss does.  ``over``
+    defaults to those of :data:`TUNED` that the sweep has.  A setting with a seed that diverged, or whose
+    loss ended a thousand times above the first,
     is never chosen, and the note says how many there are; of equal ones, that with the smallest
     values is.  ``warning`` says where the best value is at an end of its grid, and where the loss
     never fell.  Test data choose only with ``allow_test``, and the note then says so.
@@ -149,9 +124,8 @@ def select(
     >>> best.over, best.candidates, best.ds["chosen_lr"].sel(algorithm="ldp_gd", eps=8).item()
     (('lr',), 2, 0.3)
     """
-    import xarray
-
-    rule = criterion_of(ds, choose_by)
+    grid = Grid.of(ds)
+    rule = criterion_of(grid, choose_by)
     if rule.on_test_data and not allow_test:
         raise InputError(
             "would choose on the test data, which then test no more",
@@ -159,154 +133,153 @@ def select(
             suggested={"allow_test": True},
             choose_by=choose_by,
         )
-    over = _axes(ds, over)
-    kept = [name for name in axes(ds) if name not in over]
-    # Candidates in ascending order, the first axis outermost, so that the first best is the smallest.
-    ds = ds.sortby([name for name in over if ds[name].dtype.kind in "iuf"])
-    mean, error = over_seeds(final(ds, rule.metric))
-    # a loss may be finite by chance: a gradient may vanish there, too
-    first = abs(ds["loss"].isel(round=0, drop=True)).clip(min=1.0)
-    mean = mean.where(~(final(ds, "loss") > AWAY * first).any("seed"))
-    tried = (ds["complete"] > 0).all("seed") & distinct(ds, over)
-    losses = (rule.sign * mean).where(tried).fillna(np.inf)
-    each = xarray.Dataset({"loss": losses, "tried": tried})
-    each = each.stack(candidate=over, create_index=False) if over else each.expand_dims("candidate")
-    best, found = each["loss"].argmin("candidate"), each["loss"].min("candidate") < np.inf
-    compared = each["tried"].sum("candidate")
-    lost = (each["tried"] & (each["loss"] == np.inf)).sum("candidate").max()
-    out = ds.assign(score=mean, score_error=error)
-    out = out.sel({name: each[name].isel(candidate=best) for name in over})
-    # of a cell without a choice only diverged_at remains
-    unknown = [n for n, v in out.items() if v.dtype.kind == "f" and {*kept} <= {*v.dims}]
-    unknown.remove("diverged_at")
-    out = out.assign(out[unknown].where(found))
-    out["flag"] = out["flag"].where(found, 0).astype(np.int8)
-    for name in over:
-        out[f"chosen_{name}"] = _chosen(ds, out[name], found, over)
-    out = out.drop_vars(over).assign(
-        candidates=compared.astype(np.int32).drop_vars(over, errors="ignore"),
-        found=found.astype(np.int8).drop_vars(over, errors="ignore"),
-    )
-    warning, most = "", int(compared.max())
+    over = _axes(grid, over)
+    out, lost = _best(grid, rule, over)
+    found = Grid.of(out)
+    most = found.cells["candidates"].max().item()
+    warning, note = "", ""
     if over and most > 1:
-        at_end, idle, warning = _warning(ds, out, over)
+        at_end, idle, warning = _warning(grid, found, over)
         out = out.assign(at_end=at_end.astype(np.int8), idle=idle.astype(np.int8))
-    out = out.transpose(*kept, "seed", "round", ..., missing_dims="ignore")
+        note = _note(grid, found, rule, over, lost)
+    out = out.transpose(*found.axes, "seed", "round", ..., missing_dims="ignore")
     meanings = {f"chosen_{name}": f"{name} with the {rule.words}" for name in over}
     meanings["score"] = f"{rule.words}, mean over seeds"
     for name, words in {**meanings, **MEANINGS}.items():
         if name in out:
             out[name].attrs = {"units": "1", "long_name": words}
-    note = _note(ds, out, rule, over, int(lost))
-    about = results.config(ds)
-    about["axes"] = {name: axis for name, axis in about["axes"].items() if name not in over}
-    texts = {"note": note, "warning": warning}
-    about["selection"] = {"criterion": list(rule), "over": list(over), **texts}
-    out = out.assign_attrs(config=json.dumps(about, ensure_ascii=False))
+    spans = {name: span for name, span in grid.about["axes"].items() if name not in over}
+    chosen = {"criterion": list(rule), "over": list(over), "note": note, "warning": warning}
+    out = grid.described(out, axes=spans, selection=chosen)
     return Selection(out, rule, over, most, note, warning)
 
 
-def publishing(ds: xarray.Dataset) -> tuple[str, str]:
+def publishing(grid: Grid) -> tuple[str, str]:
     """What the proven eps of each run covers, and what is said of publishing several runs.
 
     Both are empty where the sweep has a single private run.
     """
-    proven = (ds["noisy"] > 0) & np.isfinite(ds["proven_eps"])
-    if int((distinct(ds, axes(ds)) & proven).sum()) * ds.sizes["seed"] <= 1:
+    if _proven(grid.cells).sum() * grid.ds.sizes["seed"] <= 1:
         return "", ""
     # Files from before the option were paired, and some hold an eps as if noise were not shared.
-    return ALONE, f"{SHARED}." * bool(results.config(ds).get("paired", True))
+    return ALONE, f"{SHARED}." * bool(grid.about.get("paired", True))
 
 
 # --- pieces --------------------------------------------------------------------------------------
 
 
-def _axes(ds: xarray.Dataset, over: Sequence[str] | None) -> tuple[str, ...]:
+def _axes(grid: Grid, over: Sequence[str] | None) -> tuple[str, ...]:
     if over is None:
-        return tuple(name for name in TUNED if name in axes(ds))
-    for name in over if not isinstance(over, str) else (over := (over,)):
+        return tuple(name for name in TUNED if name in grid.axes)
+    over = (over,) if isinstance(over, str) else over
+    for name in over:
         way = "choose over a step size"
         require(name not in STUDIED, "is what a sweep compares", way, over=name)
-        check_axis(ds, name)
+        grid.check_axis(name)
     return tuple(dict.fromkeys(over))
 
 
-def _chosen(
-    ds: xarray.Dataset, values: xarray.DataArray, found: xarray.DataArray, over: Sequence[str]
-) -> xarray.DataArray:
-    """The values on one axis, NaN or "" where nothing was chosen or the axis does not apply."""
-    kind, none = (float, np.nan) if values.dtype.kind in "iuf" else (object, "")
-    return values.astype(kind).where(found & applying(ds, str(values.name)).any(over), none)
+def _best(grid: Grid, rule: Criterion, over: tuple[str, ...]) -> tuple[xarray.Dataset, int]:
+    """The chosen cells, and the most that were left out of one choice because they diverged."""
+    import xarray
+
+    # Candidates in ascending order, the first axis outermost, so that the first best is the smallest.
+    ds = grid.ds.sortby([name for name in over if grid.ds[name].dtype.kind in "iuf"])
+    mean, error = over_seeds(grid.final(rule.metric))
+    ended, kept = grid.final("loss"), {*grid.axes} - {*over}
+    # a loss may be finite by chance: a gradient may vanish there, too
+    first = abs(ds["loss"].isel(round=0, drop=True)).clip(min=1.0)
+    mean = mean.where(~(ended > AWAY * first).any("seed"))
+    has = {n: ds[f"applies_{n}"] > 0 for n in over if f"applies_{n}" in ds}
+    has = {n: applies.any({*over} & {*applies.dims}) for n, applies in has.items()}
+    tried = (ds["complete"] > 0).all("seed")
+    for name, applies in has.items():  # the others are copies
+        tried = tried & (applies | (ds[name] == ds[name][0]))
+    losses = (rule.sign * mean).where(tried).fillna(np.inf)
+    each = xarray.Dataset({"loss": losses, "tried": tried})
+    each = each.stack(candidate=over, create_index=False) if over else each.expand_dims("candidate")
+    best, found = each["loss"].argmin("candidate"), each["loss"].min("candidate") < np.inf
+    lost = (each["tried"] & (each["loss"] == np.inf)).sum("candidate").max()
+    out = ds.assign(score=mean, score_error=error)
+    out = out.sel({name: each[name].isel(candidate=best) for name in over})
+    # of a cell without a choice only diverged_at remains
+    unknown = [n for n, v in out.items() if v.dtype.kind == "f" and kept <= {*v.dims}]
+    unknown.remove("diverged_at")
+    out = out.assign(out[unknown].where(found))
+    chosen: dict[str, Any] = {}
+    for name in over:  # NaN or "" where nothing was chosen or the axis does not apply
+        kind, none = (float, np.nan) if out[name].dtype.kind in "iuf" else (object, "")
+        chosen[f"chosen_{name}"] = out[name].astype(kind).where(found & has.get(name, True), none)
+    out = out.assign(
+        **chosen,
+        flag=out["flag"].where(found, 0).astype(np.int8),
+        candidates=each["tried"].sum("candidate").astype(np.int32),
+        found=found.astype(np.int8),
+    )
+    return out.drop_vars(over), int(lost)
 
 
 def _warning(
-    ds: xarray.Dataset, chosen: xarray.Dataset, over: tuple[str, ...]
+    grid: Grid, found: Grid, over: tuple[str, ...]
 ) -> tuple[xarray.DataArray, xarray.DataArray, str]:
     """Where the best value of an axis is its smallest or its largest, and where no loss fell; in words."""
-    each = distinct(chosen, axes(chosen))
-    out, at_end = [], each & False
+    out, at_end = [], found.ds["found"] < 0
     for name in over:
-        values, best = ds[name].values, chosen[f"chosen_{name}"].where(each)
+        values, best = grid.ds[name].values, found.ds[f"chosen_{name}"]
         if values.dtype.kind not in "iuf" or values.size < 2:
             continue
         low, high = best == values.min(), best == values.max()
         ways = [f"below {values.min():g}"] * bool(low.any())
         ways += [f"above {values.max():g}"] * bool(high.any())
         if ways:
-            where = f"at an end of its grid in {_share(low | high, best)}"
+            where = f"at an end of its grid in {_share(found, low | high, best)}"
             out.append(f"The best {name} is {where}: try values {' and '.join(ways)}.")
         at_end = at_end | low | high
-    loss = over_seeds(final(chosen, "loss"))[0].where(each)
-    idle = loss >= over_seeds(chosen["loss"].isel(round=0, drop=True))[0]
+    loss = over_seeds(found.final("loss"))[0]
+    idle = loss >= over_seeds(found.ds["loss"].isel(round=0, drop=True))[0]
     if idle.any():
-        where = f"no lower than it began in {_share(idle, loss)}"
+        where = f"no lower than it began in {_share(found, idle, loss)}"
         out.append(f"The loss ends {where}, even with the best {over[0]}.")
     return at_end, idle, " ".join(out)
 
 
-def _share(some: xarray.DataArray, of: xarray.DataArray) -> str:
-    known = int(of.notnull().sum())
-    return f"{int(some.sum())} of {known} rows" if known > 1 else "the only row"
+def _share(found: Grid, some: xarray.DataArray, of: xarray.DataArray) -> str:
+    """How many cells some are of those with a value, without copies."""
+    both = found.flat(some.to_dataset(name="some").assign(of=of.notnull())).sum()
+    return f"{int(both['some'])} of {int(both['of'])} rows" if both["of"] > 1 else "the only row"
 
 
-def _note(
-    ds: xarray.Dataset, chosen: xarray.Dataset, rule: Criterion, over: tuple[str, ...], lost: int
-) -> str:
+def _proven(cells: pandas.DataFrame) -> pandas.Series:
+    """Which cells have noise and a proven eps."""
+    return cells["noisy"] & np.isfinite(cells["proven_eps"])
+
+
+def _note(grid: Grid, found: Grid, rule: Criterion, over: tuple[str, ...], lost: int) -> str:
     """In one sentence the choice and the data that it used; then what was left out, and its privacy."""
-    most, seeds = int(chosen["candidates"].max()), ds.sizes["seed"]
-    if not over or most < 2:
-        return ""
-    noisy = (chosen["noisy"].values > 0) & (chosen["found"].values > 0)
-    proven = noisy & np.isfinite(chosen["proven_eps"].values)
+    cells, seeds = found.cells, grid.ds.sizes["seed"]
+    noisy, proven = cells["noisy"] & (cells["found"] > 0), _proven(cells)
+    kinds = "values" if len(over) == 1 else "combinations"
     names = " and ".join(f"{name} (step size)" if name == "lr" else name for name in over)
     runs = f" with {seeds} seeds each" if seeds > 1 else ""
-    so_far = "" if (ds["complete"] > 0).all() else " so far"
+    runs += "" if (grid.cells["ran"] == seeds).all() else " so far"
     data = " on test data" if rule.on_test_data else " on the private data"
     data *= not rule.metric.startswith("validation_")
-    said = [
-        f"Shown is the best of {most} {'values' if len(over) == 1 else 'combinations'} of {names}"
-        f"{runs}{so_far}, by the {rule.words}{data}"
-        + "; no proven eps covers this choice"
-        * bool(proven.any())
-    ]
+    uncovered = "; no proven eps covers this choice" if proven.any() else ""
+    most = f"the best of {cells['candidates'].max()} {kinds} of {names}{runs}"
+    said = [f"Shown is {most}, by the {rule.words}{data}{uncovered}"]
     if lost:
         why = f"a seed diverged, or ended above {AWAY:,} times its first loss"
         said.append(f"Up to {lost} of them {'is' if lost == 1 else 'are'} left out: {why}")
-    if proven.any() and publishing(ds)[1]:
+    if proven.any() and publishing(found)[1]:
         said.append(SHARED)
-    elif proven.any() and set(over) == set(TUNED) & set(axes(ds)):
-        said += _price(chosen, proven)
+    elif proven.any() and {*over} == {*TUNED} & {*grid.axes}:
+        counts = cells["candidates"] * seeds
+        if (cells["tried"] == counts)[proven].all():  # where the sweep computed their eps
+            each = counts[proven].unique()
+            many = f"the {each[0]} runs" if each.size == 1 else "all runs"
+            eps = span(cells["eps_of_choice"][proven])
+            said.append(f"Publishing {many} of one row has a proven eps of {eps}")
     if (noisy & ~proven).any():
         who = "some of the runs" if proven.any() else "any of the runs"
         said.append(f"No eps is proven of {who}, nor of this choice among them")
     return ". ".join(said) + "."
-
-
-def _price(ds: xarray.Dataset, proven: Array) -> list[str]:
-    """The eps of all runs together, each with noise of its own, where the sweep computed it."""
-    runs = ds["candidates"].values * ds.sizes["seed"]
-    if not (ds["tried"].values == runs)[proven].all():
-        return []
-    eps, counts = ds["eps_of_choice"].values[proven], np.unique(runs[proven])
-    many = f"the {counts[0]} runs" if counts.size == 1 else "all runs"
-    return [f"Publishing {many} of one row has a proven eps of {span(eps)}"]

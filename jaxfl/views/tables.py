@@ -1,4 +1,4 @@
-"""Tables, as text, CSV, LaTeX and Markdown."""
+"""Tables, as text, data frames, CSV, LaTeX and Markdown."""
 
 from __future__ import annotations
 
@@ -13,23 +13,13 @@ from jaxfl.views.cells import over_seeds
 from jaxfl.views.words import estimate, number
 
 if TYPE_CHECKING:
+    import pandas
     import xarray
     from rich.console import Console
 
-__all__ = [
-    "Column",
-    "Estimate",
-    "Mark",
-    "Table",
-    "Value",
-    "by_rows",
-    "eps_words",
-    "estimates",
-    "in_words",
-]
+__all__ = ["Column", "Estimate", "Mark", "Table", "Value", "by_rows", "eps_words", "estimates"]
 
 WIDTH = 10_000  # of a table in a file: no line is broken
-ABSENT = "–"
 
 
 class Estimate(NamedTuple):
@@ -44,10 +34,7 @@ Value: TypeAlias = str | float | Estimate | None  # None: does not apply
 
 def estimates(values: xarray.DataArray) -> list[Estimate]:
     """The mean of each cell."""
-    mean, error = over_seeds(values)
-    return [
-        Estimate(*pair) for pair in zip(mean.values.tolist(), error.values.tolist(), strict=True)
-    ]
+    return list(map(Estimate, *(side.values.tolist() for side in over_seeds(values))))
 
 
 def eps_words(noisy: bool, eps: float, stated: bool = False) -> Value:
@@ -55,18 +42,6 @@ def eps_words(noisy: bool, eps: float, stated: bool = False) -> Value:
     if not noisy or math.isinf(eps):
         return "none" if noisy else "no noise"
     return f"{number(eps)} (stated)" if stated else float(eps)
-
-
-def in_words(value: Value, scale: float = 1.0) -> str:
-    """A value as text, in units of ``scale``."""
-    if value is None:
-        return ABSENT
-    if isinstance(value, str):
-        return printable(value)
-    if not isinstance(value, Estimate):
-        return number(value / scale)
-    mean, error = estimate(value.mean / scale, value.error / scale)
-    return f"{mean} ± {error}" if error else mean
 
 
 class Column(NamedTuple):
@@ -78,9 +53,16 @@ class Column(NamedTuple):
     scale: float = 1.0  # shown is value / scale, in the unit that the heading names
     alarm: bool = False  # its words are in red
 
-    @property
     def words(self) -> list[str]:
-        return [in_words(value, self.scale) for value in self.values]
+        return [self._word(value) for value in self.values]
+
+    def _word(self, value: Value) -> str:
+        if isinstance(value, str | None):
+            return "–" if value is None else printable(value)
+        if not isinstance(value, Estimate):
+            return number(value / self.scale)
+        mean, error = (each / self.scale for each in value)
+        return " ± ".join(filter(None, estimate(mean, error)))
 
     @property
     def side(self) -> str:
@@ -146,11 +128,20 @@ class Table(NamedTuple):
         rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
         return {"title": self.title, "rows": rows, "notes": self._notes()}
 
-    def csv(self) -> str:
-        """All digits; an estimate takes two columns, the second ending in ``_se``."""
+    def to_pandas(self) -> pandas.DataFrame:
+        """All digits; an estimate takes two columns, the second ending in ``_se``, a mark one of bools.
+
+        Texts and numbers that do not apply are missing.
+        """
         import pandas
 
-        columns = {name: list(map(_raw, values)) for name, values in self._columns().items()}
+        return pandas.DataFrame(self._columns())
+
+    def csv(self) -> str:
+        """The table of :meth:`to_pandas`; whole numbers have no point."""
+        import pandas
+
+        columns = {name: [*map(_whole, values)] for name, values in self._columns().items()}
         frame = pandas.DataFrame(columns, dtype=object)
         return str(frame.to_csv(index=False, lineterminator="\n"))
 
@@ -159,13 +150,12 @@ class Table(NamedTuple):
         sides = "".join(column.side for column in self.columns)
         lines = [f"% {printable(note)}" for note in (self.title, *self._notes()) if note]
         lines += [rf"\begin{{tabular}}{{{sides}}}", r"\toprule"]
-        lines += [" & ".join(_escaped(c.heading) for c in self.columns) + r" \\", r"\midrule"]
+        lines += [" & ".join(_latex(column.heading) for column in self.columns) + r" \\"]
+        lines.append(r"\midrule")
         for i, words in enumerate(self._rows()):
             cells = [_latex(word) for word in words]
             if i in self._best():  # names alone: a bold number would be the best of its column
-                for j, column in enumerate(self.columns):
-                    if isinstance(column.values[i], str) and column.values[i]:
-                        cells[j] = rf"\textbf{{{cells[j]}}}"
+                cells = [rf"\textbf{{{cell}}}" if cell[:1].isalpha() else cell for cell in cells]
             lines.append(" & ".join(cells) + r" \\")
         return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"]) + "\n"
 
@@ -176,10 +166,8 @@ class Table(NamedTuple):
         cells = [[word.replace("|", "\\|") for word in line] for line in lines]
         return "".join(f"| {' | '.join(line)} |\n" for line in cells)
 
-    # --- pieces ----------------------------------------------------------------------------------
-
     def _rows(self) -> list[tuple[str, ...]]:
-        return list(zip(*(column.words for column in self.columns), strict=True))
+        return list(zip(*(column.words() for column in self.columns), strict=True))
 
     def _best(self) -> frozenset[int]:
         return self.marks[0].rows if self.marks else frozenset()
@@ -205,7 +193,7 @@ def by_rows(heads: Mapping[str, str], rows: Sequence[Sequence[Value]]) -> tuple[
     return tuple(Column(*head, values) for head, values in zip(heads.items(), each, strict=True))
 
 
-def _raw(value: Any) -> object:
+def _whole(value: Any) -> object:
     """Whole numbers without a point."""
     whole = isinstance(value, bool) or (isinstance(value, float) and value.is_integer())
     return int(value) if whole else value
@@ -224,19 +212,12 @@ ESCAPES: dict[str, Any] = {
     "^": r"\textasciicircum{}",
     "–": "--",
 }
-QUANTITY = re.compile(r"(-?[\d.]+)(?:e(-?\d+))?")
-
-
-def _escaped(text: str) -> str:
-    return printable(text).translate(str.maketrans(ESCAPES))
+QUANTITY = re.compile(r"-?[\d.]+(e-?\d+)?( ± -?[\d.]+(e-?\d+)?)?")
 
 
 def _latex(text: str) -> str:
     """Numbers in math mode, exponents as powers of ten."""
-    matches = [QUANTITY.fullmatch(part) for part in text.split(" ± ")]
-    known = [match for match in matches if match]
-    if len(known) < len(matches):
-        return _escaped(text)
-    powers = (rf" \cdot 10^{{{match[2]}}}" if match[2] else "" for match in known)
-    numbers = (match[1] + power for match, power in zip(known, powers, strict=True))
-    return "$" + r" \pm ".join(numbers) + "$"
+    if not QUANTITY.fullmatch(text):
+        return printable(text).translate(str.maketrans(ESCAPES))
+    powers = re.sub(r"e(-?\d+)", r" \\cdot 10^{\1}", text)
+    return "$" + powers.replace("±", r"\pm") + "$"

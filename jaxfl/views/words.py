@@ -2,28 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
-from collections.abc import Iterator, Mapping
-from contextvars import ContextVar
 from typing import Any
 
 import numpy as np
 
-__all__ = [
-    "DIGITS",
-    "NAMES",
-    "SYMBOLS",
-    "estimate",
-    "in_units",
-    "label",
-    "name_of",
-    "number",
-    "prefix",
-    "renamed",
-    "short",
-    "span",
-]
+__all__ = ["NAMES", "SYMBOLS", "estimate", "in_units", "number", "prefix", "span"]
 
 SYMBOLS = {"eps": "ε", "omega": "ω", "delta": "δ", "sigma": "σ", "shift": "γ"}
 NAMES = {
@@ -33,61 +17,25 @@ NAMES = {
     "rounds": "rounds",
     "batch": "batch size",
     "utility": "utility (running mean of ‖∇f‖²)",
-    "loss": "training loss",
     "grad_norm": "gradient norm",
     "grad_norm_sq": "squared gradient norm",
-    "worst_client_loss": "training loss of the worst client",
     "eps_spent": "proven ε",
+    "loss": "training loss",
     "accuracy": "training accuracy",
-    "worst_client_accuracy": "training accuracy of the worst client",
-    "client_loss": "training loss of the clients",
-    "client_accuracy": "training accuracy of the clients",
-    "client_test_accuracy": "test accuracy of the clients",
-    "client_test_loss": "test loss of the clients",
-    "worst_tenth_loss": "training loss of the worst tenth of clients",
-    "worst_tenth_accuracy": "training accuracy of the worst tenth of clients",
 }
+OF = {"client": "clients", "worst_client": "worst client", "worst_tenth": "worst tenth of clients"}
+for of, who in OF.items():
+    for what in ("loss", "accuracy"):
+        NAMES[f"{of}_{what}"] = f"training {what} of the {who}"
+        NAMES[f"{of}_test_{what}"] = f"test {what} of the {who}"
 PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
-DIGITS = 4
-LABELS: ContextVar[Mapping[str, str]] = ContextVar("LABELS", default={})  # noqa: B039, never changed
 
 
-@contextlib.contextmanager
-def renamed(labels: Mapping[str, str]) -> Iterator[None]:
-    """Use these names of axes and metrics within the block."""
-    token = LABELS.set(labels)
-    try:
-        yield
-    finally:
-        LABELS.reset(token)
-
-
-def name_of(axis: str) -> str:
-    """The letter or the words for an axis or a metric."""
-    return LABELS.get().get(axis) or SYMBOLS.get(axis) or NAMES.get(axis) or axis.replace("_", " ")
-
-
-def short(axis: str) -> str:
-    """The letter or the plain name of an axis or a metric, for the head of a column."""
-    return LABELS.get().get(axis) or SYMBOLS.get(axis) or axis.replace("_", " ")
-
-
-def label(axis: str, value: Any) -> str:
-    """``ε = 5``; a word stands for itself, but for a schedule."""
-    if isinstance(value, str):
-        return f"{name_of(axis)} {value}" if axis in (*NAMES, *SYMBOLS) else value
-    return f"{name_of(axis)} = {number(value)}"
-
-
-def number(value: float, digits: int = DIGITS) -> str:
+def number(value: float, digits: int = 4) -> str:
     """Four significant digits, without an exponent where possible; – for NaN."""
     value = float(value)
-    if math.isnan(value):
-        return "–"
-    if math.isinf(value):
-        return "∞" if value > 0 else "−∞"
-    if value == 0:
-        return "0"
+    if not math.isfinite(value):
+        return "–" if math.isnan(value) else "∞" if value > 0 else "−∞"
     text = f"{value:.{digits}g}"
     if "e" not in text:
         return text
@@ -100,7 +48,7 @@ def span(values: Any) -> str:
     return low if low == high else f"{low} to {high}"
 
 
-def estimate(mean: float, error: float, digits: int = DIGITS) -> tuple[str, str]:
+def estimate(mean: float, error: float, digits: int = 4) -> tuple[str, str]:
     """Mean and standard error to the same place: two digits of the error, four of the mean at most.
 
     The error is empty for a single seed.

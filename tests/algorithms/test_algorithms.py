@@ -20,7 +20,7 @@ from jaxfl.algorithms.soteriafl import theory
 from jaxfl.algorithms.soteriafl.claims import compressed_gd
 from jaxfl.core.types import Algorithm, Origin, Param, ProblemFacts
 from jaxfl.engine import results
-from jaxfl.engine.record import totals
+from jaxfl.engine.runs import totals
 from jaxfl.parts import (
     accelerated,
     aggregations,
@@ -38,11 +38,7 @@ from jaxfl.parts import (
 from jaxfl.problems.facts import facts_of
 from jaxfl.rounds import gossip
 
-
-def each(slow: Callable[[Row], bool]) -> pytest.MarkDecorator:
-    """All rows; slow where a row says that others show its parts."""
-    marks = [(row, pytest.mark.slow if slow(row) else ()) for row in ROWS]
-    return pytest.mark.parametrize("row", [pytest.param(r, id=r.name, marks=m) for r, m in marks])
+each = pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
 
 
 def test_every_algorithm_has_a_row_and_is_the_same_each_time() -> None:
@@ -53,7 +49,8 @@ def test_every_algorithm_has_a_row_and_is_the_same_each_time() -> None:
         assert hash(jaxfl.algorithm(row.name)) == hash(jaxfl.algorithm(row.name))
 
 
-@each(lambda row: row.convex > row.quick)
+@pytest.mark.plain
+@each
 def test_it_descends_and_counts(row: Row, key: jax.Array) -> None:
     problem, rounds = row.problem, 60
     run = jaxfl.simulate(row.name, problem, key, rounds, **row.numbers)
@@ -150,7 +147,7 @@ def test_vmap_over_seeds_and_numbers_is_the_loop(row: Row) -> None:
     np.testing.assert_allclose(together, alone, 1e-5, 1e-6)
 
 
-@each(lambda row: not row.quick)
+@each
 def test_some_clients_only(row: Row, x64: None) -> None:
     """Three of five take part, in double precision; those who do not keep their memory, and
     s = mean_i s_i."""
@@ -213,8 +210,8 @@ def test_a_toy_algorithm_is_one_function_and_one_row(key: jax.Array) -> None:
     assert run.metrics["loss"][-1] < run.metrics["loss"][0]
     step = np.abs(run.extend(41).x - run.x)
     np.testing.assert_allclose(step, 0.02, rtol=1e-4)
-    # equal calls give one algorithm, so that programs are found again, and runs go on by name
-    assert jaxfl.simulate("sign_sgd", a_problem(), key, 41, resume=run).state.t == 41
+    # equal calls give one algorithm, so that programs are found again
+    assert jaxfl.algorithm("sign_sgd") == run.algorithm
 
 
 def noised(resolve: Any = None, **numbers: float) -> jaxfl.Algorithm:
@@ -325,6 +322,7 @@ def without_delta(given: Any, facts: Any) -> jaxfl.types.Plan:
     return deaf(given, facts)._replace(asked=jaxfl.types.Eps(given["eps"]))
 
 
+@pytest.mark.plain
 @pytest.mark.parametrize(
     ("algorithm", "given", "words"),
     [
@@ -447,11 +445,11 @@ def test_coordinates_of_every_message_are_counted(name: str, counted: int, sent:
 # --- parts by name -------------------------------------------------------------------------------
 
 PART_NAMES: dict[str, tuple[str, Any]] = {
+    "sampler": ("without_replacement", sampling.without_replacement()),
     "compressor": (
         "qsgd+random_k",
         compressors.compose(compressors.qsgd(), compressors.random_k()),
     ),
-    "sampler": ("without_replacement", sampling.without_replacement()),
     "participation": ("uniform", sampling.uniform()),
     "aggregation": ("secure_sum", aggregations.secure_sum()),
 }
@@ -471,16 +469,17 @@ def test_parts_by_name_are_those_of_the_name(role: str, key: jax.Array) -> None:
     assert run.algorithm is one
     asked = {"samples": 20, "rounds": 3, "clip": 1.0, "delta": 1e-3, "clients": 5, "dimension": 5}
     assert jaxfl.account("ldp_sgd", **asked, **given)["eps"] > 0
-    ds = jaxfl.sweep("ldp_sgd", {"lr": [0.1]}, a_problem(), key, 3, numbers=given, seeds=1)
+    ds = jaxfl.sweep("ldp_sgd", a_problem(), key, 3, **{"lr": [0.1], **given})
     assert results.config(ds)["settings"]["parts"][role] == name
 
 
+@pytest.mark.full
 def test_parts_are_axes_by_name(key: jax.Array) -> None:
     grid, numbers = (
         {"compressor": ["identity", "qsgd"], "lr": [0.1, 0.2]},
         {"sigma": 0.1, "batch": 4},
     )
-    ds = jaxfl.sweep(["ldp_sgd", "cdp_sgd"], grid, a_problem(), key, 3, numbers=numbers, seeds=1)
+    ds = jaxfl.sweep(["ldp_sgd", "cdp_sgd"], a_problem(), key, 3, **grid, **numbers)
     assert ds["compressor"].values.tolist() == ["identity", "qsgd"]
     whole, coded = (ds["uplink_bits"].sel(compressor=c).isel(round=-1) for c in grid["compressor"])
     assert (coded < whole).all()
@@ -505,7 +504,7 @@ def test_parts_are_axes_by_name(key: jax.Array) -> None:
         "sampler = 'full' comes too late",
     ),
     (
-        lambda: jaxfl.sweep("ldp_sgd", {"participation": ["unifrom"]}, a_problem(), None, 3),
+        lambda: jaxfl.sweep("ldp_sgd", a_problem(), None, 3, participation=["unifrom"]),
         "did you mean 'uniform'",
     ),
     (

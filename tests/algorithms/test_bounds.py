@@ -161,6 +161,7 @@ def test_the_bound_of_a_set_is_for_its_whole_diameter(key: jax.Array) -> None:
     assert bounds(jaxfl.simulate("mu2", p, key, 4, clip=2.0).dataset())
 
 
+@pytest.mark.full
 def test_the_command_refuses_before_it_runs(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -175,13 +176,12 @@ def test_the_command_refuses_before_it_runs(
 
 # --- SoteriaFL: Theorems 1 and 3 -----------------------------------------------------------------
 
-QUICK = [("cdp_sgd", 2.0), ("soteriafl_svrg", 2.0)]  # one of each theorem; all others are slow
 EACH = [
     *(
         (f"{family}_{kind}", omega)
-        for family, kinds in (("cdp", ("gd", "sgd")), ("soteriafl", ("gd", "sgd", "svrg", "saga")))
+        for family, kinds in (("cdp", ("sgd", "gd")), ("soteriafl", ("svrg", "gd", "sgd", "saga")))
         for kind in kinds
-        for omega in (0.0, 2.0, 5.0)
+        for omega in (2.0, 0.0, 5.0)
     ),
     *((name, 0.0) for name in ("ldp_gd", "ldp_sgd", "ldp_svrg")),
 ]
@@ -217,9 +217,7 @@ def case_of(name: str, numbers: dict[str, float]) -> Case:
     return Case(name, parts, plan.values, plan.facts._asdict(), plan.sources)
 
 
-@pytest.mark.parametrize(
-    ("name", "omega"), [*QUICK, *(pytest.param(*row, marks=pytest.mark.slow) for row in EACH)]
-)
+@pytest.mark.parametrize(("name", "omega"), EACH)
 def test_measured_gradients_stay_below(name: str, omega: float) -> None:
     """After every round, at the longest step that the theorem allows; a longer one is refused, and the
     bound is not a thousand times too large."""
@@ -276,12 +274,7 @@ def test_theorem_3_is_for_one_shift() -> None:
 # --- mu^2-SGD: Theorems 5.2 and 6.2; ISRL-DP: orders -----------------------------------------------
 
 
-SLOW = [  # 300 rounds of three seeds each, for the other theorem and its special cases
-    pytest.param(name, marks=pytest.mark.slow) for name in ("mu2_untrusted", "noisy_mu2", "mu2")
-]
-
-
-@pytest.mark.parametrize("name", ["mu2_trusted", *SLOW])
+@pytest.mark.parametrize("name", ["mu2_trusted", "mu2_untrusted", "noisy_mu2", "mu2"])
 def test_the_last_loss_stays_below(name: str, tmp_path: Path) -> None:
     """Of fresh samples, in the mean over seeds; the least loss on the ball is found by descent."""
     M = 1 if name == "noisy_mu2" else 6
@@ -356,6 +349,7 @@ def test_ledgers_are_left_out_where_they_say_nothing(name: str, part: str, key: 
     assert config(ds)["settings"]["algorithm"] == name
 
 
+@pytest.mark.full
 def test_the_summary_names_the_worst_client(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -249,8 +249,9 @@ def last(run: jaxfl.Run) -> np.ndarray:
 SLOW = ("dp_gd", "rrpsgd", "ef21")  # their parts are seen in others
 
 
+@pytest.mark.plain
 @pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=pytest.mark.slow if n in SLOW else ()) for n in LOOPS]
+    "name", [pytest.param(n, marks=pytest.mark.full if n in SLOW else ()) for n in LOOPS]
 )
 def test_transcription(name: str, key: jax.Array) -> None:
     parts = {"noise": "per_client"} if name in ("ldp_spider", "isrl_svrg") else {}
@@ -361,6 +362,7 @@ MOVES: dict[str, tuple[dict[str, Any], dict[str, Any], list[float]]] = {
 }  # fmt: skip
 
 
+@pytest.mark.plain
 @pytest.mark.parametrize("name", MOVES)
 def test_a_record_moves_messages_by_what_the_event_says(name: str) -> None:
     """One record exchanged for its negation, no noise, on a path that turns its gradient around."""
@@ -393,37 +395,32 @@ def mirrored(problem: Problem) -> Problem:
     return jaxfl.make_problem(model, data, x0=np.ones(1, np.float32))
 
 
-def test_a_client_moves_what_clip21_sends_by_two_tau_at_most_and_does() -> None:
-    """One record of one turned around, in every round, with memory that saw it too; the event says
-    so whatever is drawn."""
-    algorithm = jaxfl.algorithm("clip21_sgd2m", sampler=jaxfl.sampling.full())
-    numbers = {"clip": 0.5, "sigma": 0.0, "lr": 1.0, "momentum": 1.0, "shift": 1e-3}
-    worlds = [steep(np.array([[sign], [1.0]])) for sign in (1.0, -1.0)]
-    a, b = sent(algorithm, worlds, np.zeros((4, 3), np.float32), **numbers)
-    moved = np.linalg.norm(a - b, axis=1) * 2  # of the mean over two clients
-    np.testing.assert_allclose(moved, 2 * 0.5, rtol=1e-5)
-    expected = float(gdp_eps(2 * 0.5 * 25**0.5 / 4.0, 1e-4))
-    for batch, rule in itertools.product((2, 5), ("replace_one", "add_remove")):
-        given = {"clip": 0.5, "sigma": 4.0, "batch": batch, "shift": 0.3}
-        event = planned("clip21_sgd2m", a_problem(), 25, **given).event
-        found = epsilon(dataclasses.replace(event, adjacency=rule), 1e-4).eps
-        assert found == pytest.approx(expected, rel=1e-6)
+CLIPPED = {"clip": 0.5, "lr": 1.0}
 
 
-def test_a_record_moves_what_dice_sgd_sends_by_its_share_and_the_error() -> None:
-    """One record turned around: 2 C1/b in the first round, and 2 C2 more in every later one."""
-    algorithm = jaxfl.algorithm("dice_sgd", sampler=jaxfl.sampling.full())
-    numbers = {"clip": 0.5, "error_clip": 0.2, "sigma": 0.0, "lr": 1.0}
+@pytest.mark.plain
+@pytest.mark.parametrize(
+    ("name", "numbers", "moves", "reach"),
+    [  # what moves in each round of a full batch; and by what the event says of one of b records
+        ("clip21_sgd2m", {"momentum": 1.0, "shift": 1e-3}, [1.0] * 4, lambda b: 2 * 0.5),
+        ("dice_sgd", {"error_clip": 0.2}, [1.0, 1.4, 1.4, 1.4], lambda b: 2 * (0.5 / b + 0.2)),
+    ],
+)
+def test_a_record_moves_what_clients_send_by_what_they_remember(
+    name: str, numbers: dict[str, float], moves: list[float], reach: Callable[[int], float]
+) -> None:
+    """One record of one client turned around, in every round, with memory that saw it too: Clip21
+    moves by 2 tau whatever is drawn, DiceSGD by 2 C1/b in the first round and by 2 C2 more later."""
+    algorithm = jaxfl.algorithm(name, sampler=jaxfl.sampling.full())
     worlds = [steep(np.array([[sign], [1.0]])) for sign in (1.0, -1.0)]
-    a, b = sent(algorithm, worlds, np.zeros((4, 3), np.float32), **numbers)
+    a, b = sent(algorithm, worlds, np.zeros((4, 3), np.float32), sigma=0.0, **CLIPPED, **numbers)
     moved = np.linalg.norm(a - b, axis=1) * 2  # of the mean over two clients
-    np.testing.assert_allclose(moved, [1.0, 1.4, 1.4, 1.4], rtol=1e-5)
+    np.testing.assert_allclose(moved, moves, rtol=1e-5)
     for batch, rule in itertools.product((2, 5), ("replace_one", "add_remove")):
-        given = {"clip": 0.5, "error_clip": 0.2, "sigma": 4.0, "batch": batch}
-        event = planned("dice_sgd", a_problem(), 25, **given).event
+        given = {**CLIPPED, **numbers, "sigma": 4.0, "batch": batch}
+        event = planned(name, a_problem(), 25, **given).event
         found = epsilon(dataclasses.replace(event, adjacency=rule), 1e-4).eps
-        reach = 2 * (0.5 / batch + 0.2)
-        assert found == pytest.approx(float(gdp_eps(reach * 25**0.5 / 4.0, 1e-4)), rel=1e-6)
+        assert found == pytest.approx(float(gdp_eps(reach(batch) * 25**0.5 / 4.0, 1e-4)), rel=1e-6)
 
 
 def test_the_authors_of_dice_sgd_claim_the_noise_of_dp_sgd_made_longer() -> None:
@@ -481,6 +478,7 @@ def test_more_clients_share_the_noise_of_a_curator() -> None:
 # --- the papers' numbers -------------------------------------------------------------------------
 
 
+@pytest.mark.plain
 @pytest.mark.parametrize(
     "name", ["dp_gd", "rrpsgd", "dp_srm", "ldp_spider", "isrl_svrg", "q_dpsgd_1"]
 )
@@ -526,9 +524,9 @@ def test_noise_that_is_not_sent_is_remembered() -> None:
     body = jaxfl.algorithm("ldp_gd").body._replace(compressor=sparse, channel=feedback)
     resolve = jaxfl.algorithms.plain(clip=1e-9, sigma=1.0, k=2, lr=1.0)
     algorithm = compose("noisy_ef", "noisy error feedback", "this test", body, resolve)
-    problem, key = a_problem(0.0), jax.random.key(1)
-    run = jaxfl.simulate(algorithm, problem, key, 6, eval_every=0)
-    keys = streams(key)
+    problem = a_problem(0.0)
+    run = jaxfl.simulate(algorithm, problem, jax.random.key(1), 6, eval_every=0)
+    keys = streams(run.key)
     noise = [
         np.mean([np.asarray(jax.random.normal(k, (8,))) for k in row], axis=0)
         for t in range(6)
@@ -600,18 +598,6 @@ def test_steps_follow_the_noise_that_is_used(name: str, noise: str) -> None:
     mine = planned(name, facts, None, noise, **given, lr=0.3)
     assert (mine.values["lr"], mine.sources["lr"]) == (0.3, "given")
     assert mine.values["sigma"] == own.values["sigma"]
-
-
-def test_sweeps_settle_as_runs_do() -> None:
-    name, p = "mu2_trusted", a_problem(LAM, n=3, m=24)
-    given = {"clip": 1.0, "delta": 1e-5}
-    ds = jaxfl.sweep(name, {"eps": [1.0, 6.0]}, p, rounds=8, seeds=[3], eval_every=0, numbers=given)
-    for eps in (1.0, 6.0):
-        run = jaxfl.simulate(name, p, jax.random.key(3), 8, eval_every=0, eps=eps, **given)
-        cell = ds.sel(eps=eps).isel(algorithm=0, seed=0)
-        assert float(cell["used_lr"]) == pytest.approx(run.values["lr"], rel=1e-6)
-        np.testing.assert_allclose(cell["loss"].values[-1], run.metrics["loss"][-1], rtol=1e-5)
-    assert np.ptp(ds["used_lr"].values) > 0
 
 
 def test_an_aggregation_settles_last() -> None:

@@ -24,7 +24,7 @@ from jaxfl.algorithms import compose
 from jaxfl.algorithms.gao import theory
 from jaxfl.algorithms.gao.claims import gao
 from jaxfl.core.types import Problem, ProblemFacts, Server
-from jaxfl.engine import run as runs
+from jaxfl.engine import program
 from jaxfl.parts import localization as phases
 from jaxfl.parts import smoothing
 from jaxfl.parts.compressors import identity
@@ -222,8 +222,9 @@ CASES: dict[str, tuple[Callable, dict[str, Any]]] = {
 SLOW = ("localized_nesterov", "one_pass_mbsgd")
 
 
+@pytest.mark.plain
 @pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=pytest.mark.slow if n in SLOW else ()) for n in CASES]
+    "name", [pytest.param(n, marks=pytest.mark.full if n in SLOW else ()) for n in CASES]
 )
 def test_transcription(name: str, x64: None) -> None:
     """Paper noise for eps = 3, so that every sigma_i, V and stage enters."""
@@ -288,13 +289,14 @@ def test_single_passes_use_every_record_once(key: jax.Array) -> None:
     refused(lambda: run.extend(10), "use 70 samples of each client once")
 
 
+@pytest.mark.full
 def test_one_program_for_all_phases(key: jax.Array) -> None:
 
-    before = runs._advance._cache_size()
+    before = program._compiled.cache_info().currsize
     problem, numbers = a_convex_problem(d=7), {"lr": 0.1, "batch": 8, "sigma": 0.5}
     jaxfl.simulate("localized_mbsgd", problem, key, 50, eval_every=0, phases=5, **numbers)
     jaxfl.simulate("localized_mbsgd", problem, key, 50, eval_every=0, phases=2, **numbers)
-    assert runs._advance._cache_size() == before + 1
+    assert program._compiled.cache_info().currsize == before + 1
 
 
 def test_any_server_can_be_localized() -> None:
@@ -336,11 +338,7 @@ def test_projection_onto_two_sets(seed: int, x64: None) -> None:
 
 @pytest.mark.parametrize(
     "scheme",
-    [
-        "with_replacement",  # a record may be drawn twice; the others are slow
-        pytest.param("poisson", marks=pytest.mark.slow),
-        pytest.param("without_replacement", marks=pytest.mark.slow),
-    ],
+    ["with_replacement", "poisson", "without_replacement"],  # the first may draw a record twice
 )
 def test_a_record_moves_one_phase_and_no_further_than_stated(scheme: str) -> None:
     """2L/K_i for each time that it is drawn, and nothing in any other phase."""
@@ -413,6 +411,7 @@ def test_numbers_of_silos_of_two_sizes() -> None:
     assert max(each) > 1.01 * each[0]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("name", "numbers"),
     [
@@ -426,12 +425,10 @@ def test_a_plan_cannot_be_extended(
     name: str, numbers: dict[str, float], key: jax.Array, tmp_path: Any
 ) -> None:
     """Beyond it every round would end a phase, with records that the last one has used."""
-    problem, file = a_convex_problem(), tmp_path / "run.npz"
-    numbers = {"sigma": 0.3, "eval_every": 0, **numbers}
-    run = jaxfl.simulate(name, problem, key, 8, checkpoint=file, **numbers)
-    for state in (run, file):
-        again = lambda state=state: jaxfl.simulate(run.algorithm, problem, key, 9, resume=state)  # noqa: E731
-        refused(again, "^rounds = 9 go beyond the 8 that")
+    problem = a_convex_problem()
+    numbers = {"sigma": 0.3, "eval_every": 0, "out": tmp_path / "run", **numbers}
+    run = jaxfl.simulate(name, problem, key, 8, **numbers)
+    refused(lambda: run.extend(9), "^rounds = 9 go beyond the 8 that")
     assert int(run.extend(8).state.t) == 8
     assert run.privacy().proven < float("inf")
 

@@ -31,14 +31,14 @@ from jaxfl.algorithms import compose, plain
 from jaxfl.algorithms.resolution import build
 from jaxfl.algorithms.standing import standing
 from jaxfl.core.types import Hyper, Param
-from jaxfl.engine.record import dtype
 from jaxfl.parts import channels
+from jaxfl.problems.identity import dtype
 
 pytestmark = pytest.mark.once
 
 
 def report(made: Any) -> Said:
-    return said(Case("", lambda: made, "", "", "", ""))
+    return said(Case("", lambda: made, "", ""))
 
 
 # --- what is called plain data -------------------------------------------------------------------

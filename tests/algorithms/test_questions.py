@@ -19,7 +19,6 @@ SGD = "dp_sgd --samples 100 --batch 10 --clip 1 --sigma 1"
 UNCLIPPED = "dp_srm --samples 100 --batch 10 --sigma 1 --delta 1e-5 --rounds 5"
 SRM = f"{UNCLIPPED} --clip 1"
 CANARY = "audit_canary --samples 100 --rounds 5 --clip 1 --delta 1e-5"
-COUNTER = "hu_counterexample --local-steps 2 --samples 100 --devices 2 --clip 1 --expansion 2"
 EVENT = "event --samples 100 --batch 10 --clip 1 --sigma 1 --rounds 5 --delta 1e-5"
 MU2 = "mu2_untrusted --rounds 5 --clip 1 --smoothness 1 --sigma 1 --delta .1"
 
@@ -130,7 +129,6 @@ account {EVENT} --noise-multiplier 0 | --noise-multiplier 0
 account private_local_sgd --samples 9 --batch 3 --rounds 3 --clip 1 --sigma 1 --convex 2 | --convex 2
 account zcdp --rho -1 --delta 1e-5 | --rho -1
 account batch_clip --samples 9 --batch 3 --rounds 0 --clip 1 --eps 1 --delta 1e-5 | --rounds 0
-account {COUNTER} --batch 10 --sigma 0 | --sigma 0
 account {CANARY} --batch 200 --sigma 1 --runs 20 | exceeds the 100 records
 account {CANARY} --batch 10 --sigma 1 --runs 20 --clip-what foo | --clip-what foo
 account audit_cp --tp 9 --npos 9 --fp 0 --nneg 9 --delta 1e-5 --alpha 2 | --alpha 2
@@ -144,6 +142,7 @@ def test_mistakes(row: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert words in Shell(capsys).refused(line)
 
 
+@pytest.mark.full
 def test_audit_exposes_batch_clipping(capsys: pytest.CaptureFixture[str]) -> None:
     line = "audit ldp_sgd --samples 1000 --rounds 20 --runs 200 --batch 100 --clip-mode batch "
     found = ask(capsys, line + "--noise paper --eps 1")

@@ -68,6 +68,7 @@ CASES = [(name, "full" if name.endswith("_gd") else "poisson") for name in LOOPS
 ]
 
 
+@pytest.mark.plain
 @pytest.mark.parametrize(("name", "sampler"), CASES)
 def test_transcription(name: str, sampler: str, key: jax.Array) -> None:
     problem, given = a_problem(LAM), {"batch": 5, "refresh": 0.3, "k": 4}

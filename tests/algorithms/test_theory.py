@@ -258,6 +258,7 @@ VALUES: list[tuple[Callable[..., Any], Any, tuple[float, ...]]] = [
 ]
 
 
+@pytest.mark.plain
 @pytest.mark.parametrize(
     ("f", "settings", "values"),
     VALUES,

@@ -65,6 +65,7 @@ def most(trials: int, alpha: float) -> int:
     return int(binom.isf(ERROR, trials, alpha))
 
 
+@pytest.mark.full
 def test_bounds_exceed_a_gaussians_eps_as_seldom_as_stated() -> None:
     """A confidence of 60 %, so that what is unsound shows: the luckiest of six statistics, 80 times.
 
@@ -151,14 +152,7 @@ def test_gaussian_bounds_are_as_strong_as_expected() -> None:
     assert 0.6 * found.proven <= found.lower <= found.proven
 
 
-def test_poisson_bounds_are_strong() -> None:
-    given: Any = dict(rounds=20, m=40, runs=20_000, delta=DELTA, clip=0.5, batch=4, eps=5.0)
-    found = audit("ldp_sgd", key=jax.random.key(3), confidence=1 - ERROR / 2, **given)
-    assert 0.6 * found.proven <= found.lower <= found.proven
-    assert not found.refutes_proof
-
-
-@pytest.mark.slow  # 36 attacks of 50,000 runs; those above are two of them
+@pytest.mark.full  # 36 attacks of 50,000 runs; those above are two of them
 @pytest.mark.parametrize("turning", [False, True])
 @pytest.mark.parametrize("eps", [1, 5])
 @pytest.mark.parametrize("name", PRIVATE)
@@ -287,11 +281,11 @@ def test_repeated_noise_is_caught_under_sampling_too() -> None:
 
 
 def rows(*fast: Any) -> list[Any]:
-    """All of a table; in every run each sampler and each estimator once, the others are slow."""
+    """All of a table; in the plain tier each sampler and each estimator once."""
     table = [(name, scheme) for name in SAMPLED for scheme in SAMPLERS]
     table += [(name, "full") for name in PRIVATE if name not in SAMPLED]
     return [
-        pytest.param(*row, marks=() if row in fast else pytest.mark.slow, id="-".join(row))
+        pytest.param(*row, marks=pytest.mark.plain if row in fast else (), id="-".join(row))
         for row in table
     ]
 

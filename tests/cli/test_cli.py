@@ -1,7 +1,6 @@
-"""The command line: what it makes, how it goes on, and one sentence for every mistake."""
+"""`jaxfl run`, and what all commands share: what they make, how they go on, one sentence for mistakes."""
 
 import contextlib
-import itertools
 import json
 import os
 import re
@@ -19,19 +18,21 @@ import pytest
 from told import Shell, one_sentence
 
 import jaxfl
+from jaxfl.algorithms.defaults import defaults
 from jaxfl.algorithms.registry import ALGORITHMS
 from jaxfl.algorithms.resolution import planned
 from jaxfl.algorithms.roles import BY_NAME
-from jaxfl.cli import COMMANDS, main
+from jaxfl.cli import COMMANDS, compute, explained, main
 from jaxfl.cli.interrupt import Interrupts
-from jaxfl.cli.options import Setup, options
-from jaxfl.cli.parser import defaults
-from jaxfl.cli.report import Display, amount
+from jaxfl.cli.options import Counts, Session, Setup, options
+from jaxfl.cli.parser import SAID
+from jaxfl.cli.report import amount
 from jaxfl.core.errors import InputError
 from jaxfl.core.params import reads
+from jaxfl.core.programs import bound
 from jaxfl.core.types import ProblemFacts
-from jaxfl.engine import results
-from jaxfl.engine import run as runs
+from jaxfl.engine import results, session
+from jaxfl.engine.store import Store
 
 pytestmark = pytest.mark.once
 
@@ -53,7 +54,7 @@ def same_arrays(a: Path, b: Path) -> None:
 
 
 def held(folder: Path) -> dict[str, bytes]:
-    return {file.name: file.read_bytes() for file in folder.iterdir()}
+    return {file.name: file.read_bytes() for file in folder.iterdir() if file.is_file()}
 
 
 def config(folder: Path) -> dict[str, object]:
@@ -81,17 +82,21 @@ def test_version_and_help(shell: Shell) -> None:
     assert shell("--version").out == f"jaxfl {jaxfl.__version__}\n"
     text = shell().out
     assert text == shell("--help").out
-    for command in COMMANDS.keys() - {"-h", "--help"}:
-        assert command in text
+    assert all(command in text for command in COMMANDS.keys() - {"-h", "--help"})
 
 
-@pytest.mark.parametrize("command", [name for name in COMMANDS if not name.startswith("-")])
-def test_every_command_explains_itself(command: str, shell: Shell) -> None:
-    text = shell(command, "--help").out
-    assert text.startswith(f"usage: jaxfl {command}")
-    assert command == "completion" or ("--config FILE" in text and "--json" in text)
-    assert f"\n  jaxfl {command} " in text  # an example
-    assert max(map(len, text.splitlines())) <= 108
+def test_every_command_explains_itself() -> None:
+    """And `run` and `sweep` every option that they have."""
+    for command in COMMANDS.keys() - {"-h", "--help", "--version"}:
+        text = explained(command, [])
+        assert text.startswith(f"usage: jaxfl {command}")
+        assert command == "completion" or ("--config FILE" in text and "--json" in text)
+        assert f"\n  jaxfl {command} " in text  # an example
+        assert max(map(len, text.splitlines())) <= 108
+        if command in ("run", "sweep"):
+            fields = {name for kind in (Setup, Counts, Session) for name in options(kind)}
+            said = {option[2:].replace("-", "_") for option, *_ in SAID.findall(text)}
+            assert fields < said
 
 
 def test_help_lists_every_number_of_the_algorithm(shell: Shell) -> None:
@@ -151,14 +156,9 @@ def test_list_names_everything(shell: Shell) -> None:
     assert set(tables["algorithms"]) == set(jaxfl.ALGORITHMS)
     params = {p["option"]: p for p in tables["algorithms"]["soteriafl_sgd"]["parameters"]}
     assert "--noise-constant" in params
-    assert params["--k"]["whole"]
-    assert (params["--delta"]["high"], params["--delta"]["below_high"]) == (1, True)
+    assert params["--k"]["integer"]
+    assert (params["--delta"]["high"], params["--delta"]["open_high"]) == (1, True)
     assert all(param["doc"] for param in params.values())
-
-
-def test_no_number_hides_an_option() -> None:
-    numbers = {p.name for make in jaxfl.ALGORITHMS.values() for p in make().params}
-    assert not numbers & {*options(Setup), "out", "resume", "force", "quiet", "help", "no_plot"}
 
 
 # --- running -------------------------------------------------------------------------------------
@@ -167,8 +167,12 @@ def test_no_number_hides_an_option() -> None:
 def test_files_of_a_run(tmp_path: Path, shell: Shell) -> None:
     out = tmp_path / "deep" / "out"
     shown = shell(LOUD, "--rounds 30 --out", out)
-    assert set(held(out)) == {"result.nc", "curves.png", "checkpoint.npz", "config.json"}
+    assert set(held(out)) == {"result.nc", "curves.png", "planned.jsonl", "config.json"}
     assert "round 30/30" in shown.err
+    assert {file.name for file in (out / "chunks").iterdir()} == {
+        "chunk-00000.npz",
+        "state-00000.npz",
+    }
     for words in ("sigma", "given", "uplink", "rounds/s", "proven for one record"):
         assert words in shown.out
     ds = jaxfl.load(out / "result.nc")
@@ -176,8 +180,13 @@ def test_files_of_a_run(tmp_path: Path, shell: Shell) -> None:
     assert ds.sizes["client"] == 3
 
 
-def test_a_run_may_run_again_quietly(whole: Path, finished: Path, shell: Shell) -> None:
-    """In its own folder too, where its result is replaced by the same one."""
+def test_a_run_may_run_again_quietly(
+    whole: Path, finished: Path, monkeypatch: pytest.MonkeyPatch, shell: Shell
+) -> None:
+    """In its own folder, where it is the same run, and nothing is computed again."""
+    monkeypatch.setattr(
+        session, "_here", lambda machine, planned, todo, *more: todo.index(None) if todo else None
+    )
     assert shell(RUN, "--rounds 30 --out", finished) == ("", "")
     same_arrays(whole, finished)
 
@@ -222,9 +231,8 @@ def test_all_kinds_of_options(tmp_path: Path, shell: Shell) -> None:
     assert about["values"]["cohort"] == 2
     assert "no per-record" in results.privacy(about)
     assert not jax.config.read("jax_enable_x64")
-    # The limit was reached: going on means without it, from the stored absolute path.
-    shell("run --quiet --resume", out)
-    assert jaxfl.load(out / "result.nc")["round"].values[-1] == 20
+    shell("run --quiet --resume", out)  # from the stored absolute path
+    assert results.config(jaxfl.load(out / "result.nc"))["ended"] == about["ended"]
 
 
 def test_demonstration_says_whose_numbers_they_are(tmp_path: Path, shell: Shell) -> None:
@@ -240,7 +248,7 @@ def test_rounds_of_the_theory(tmp_path: Path, shell: Shell) -> None:
     shell(RUN, "--rounds auto --out", tmp_path)
     about = results.config(jaxfl.load(tmp_path / "result.nc"))
     assert about["sources"]["rounds"].startswith("Corollary 1")
-    assert config(tmp_path)["reached"] == about["values"]["rounds"]
+    assert config(tmp_path)["study"]["numbers"]["rounds"] == [None]
 
 
 def test_diverging_is_reported(tmp_path: Path, shell: Shell) -> None:
@@ -281,74 +289,60 @@ def test_warnings_come_last_and_name_options(tmp_path: Path, shell: Shell) -> No
 # --- going on ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("privacy", "words"),
-    [
-        ("--eps", "given; sigma was calibrated for it and 10 rounds"),
-        ("--sigma", "from sigma; of 10 rounds"),
-    ],
-)
-def test_an_extended_run_says_what_its_numbers_were_for(
-    privacy: str, words: str, tmp_path: Path, shell: Shell
-) -> None:
-    shell(RUN.replace("--sigma", privacy), "--rounds 10 --out", tmp_path)
-    assert words not in shell("show", tmp_path).out
-    shell("run --rounds 14", QUIET, "--resume", tmp_path)
-    shown = shell("show", tmp_path).out
-    assert re.search(r"^rounds +10, extended to 14 +given", shown, re.MULTILINE)
-    assert re.search(rf"^eps .*{words}", shown, re.MULTILINE)
-
-
-def test_a_run_of_an_earlier_version_goes_on(finished: Path, tmp_path: Path, shell: Shell) -> None:
-    """And is then the longer run.  Options that came later have their defaults; one that only a later
-    version knows is named."""
-    whole, about = tmp_path / "whole", config(finished)
-    for name in ("storage", "graph", "constraint", "noise_draw"):
-        del about["setup"][name]
-    (finished / "config.json").write_text(json.dumps(about))
-    said = shell.refused(RUN, "--rounds 30 --storage bfloat16 --out", finished)
-    assert "holds a run with --storage exact, not bfloat16" in said
-    shell(RUN, "--rounds 33 --eval-every 1 --out", whole)
-    shell("run --rounds 33", QUIET, "--resume", finished)
-    same_arrays(whole, finished)
-    assert config(finished)["reached"] == 33
-    about["setup"]["light_speed"] = 3
-    (finished / "config.json").write_text(json.dumps(about))
-    said = shell.refused("run --rounds 40 --resume", finished)
-    assert "has the option --light-speed, which this version" in said
-
-
 @pytest.mark.parametrize(("every", "round"), [("1", 1), ("4", 7), ("0", 14)])
 def test_interrupted_and_resumed_is_uninterrupted(
     every: str, round: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shell: Shell
 ) -> None:
+    """By --resume, or by the same command; and the speed that is shown is of the rounds of this call."""
     whole, parts = tmp_path / "whole", tmp_path / "parts"
-    words = f"--rounds 30 --eval-every {every} --checkpoint-every 7 --out"
+    words = f"--rounds 30 --eval-every {every} --out"
+    monkeypatch.setattr("jaxfl.engine.loop.SECONDS", 0.0)  # so that every call is shown
 
-    def stop(self: Display, now: jaxfl.Progress) -> None:
-        if now.round >= round:
+    def stop(bar: object, now: jaxfl.Progress) -> None:
+        if now.done >= round:
             raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(Display, "show", stop)
-        # so that every mark is shown
-        patch.setattr("time.perf_counter", itertools.count().__next__)
+        patch.setattr(compute, "show", stop)
         last = shell(LOUD, words, parts, status=130).err.splitlines()[-1]
-    assert last == f"jaxfl: interrupted; continue with `jaxfl run --resume {parts}`."
+    kept = "what is computed is saved"
+    assert last == f"jaxfl: interrupted; {kept}: continue with `jaxfl run --resume {parts}`."
     assert not (parts / "result.nc").exists()
-    assert "unfinished run of this configuration" in shell.refused(RUN, words, parts)
-    shell("run", QUIET, "--resume", parts)
+    assert "is unfinished" in shell.refused("show", parts)
+    again = shutil.copytree(parts, tmp_path / "again")
+    told = shell("run --no-plot --resume", parts).err
+    assert every == "0" or "round 30/30" in told  # whose one call was finished
+    assert " 0 rounds/s" not in told
+    shell(RUN, words, again)
     shell(RUN, words, whole)
     same_arrays(whole, parts)
+    same_arrays(whole, again)
+
+
+def test_more_rounds(tmp_path: Path, shell: Shell) -> None:
+    """The run goes on where its rounds are the same: with this noise, not with that of an eps."""
+    for privacy, goes_on in (("--sigma", True), ("--eps", False)):
+        whole, out = tmp_path / f"whole{privacy}", tmp_path / privacy
+        words = RUN.replace("--sigma", privacy)
+        shell(words, "--rounds 10 --eval-every 1 --out", out)
+        before = jaxfl.load(out)["loss"].values
+        plan = shell("run --plan --rounds 14 --extend", out).err
+        assert ("(1 to continue)" in plan) == goes_on
+        assert jaxfl.load(out)["loss"].values.tolist() == before.tolist()
+        shell("run --quiet --no-plot --rounds 14 --extend", out)
+        assert (jaxfl.load(out)["loss"].values[:11] == before).all() == goes_on
+        shell(words, "--rounds 14 --eval-every 1 --out", whole)
+        same_arrays(whole, out)
+        assert "lies before round 14" in shell("run --rounds 12 --extend", out, status=2).err
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_the_status_tells_the_signal(
     number: int, status: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shell: Shell
 ) -> None:
-    monkeypatch.setattr(Display, "show", lambda self, now: signal.raise_signal(number))
+    monkeypatch.setattr(compute, "show", lambda bar, now: signal.raise_signal(number))
     shell(LOUD, "--rounds 30 --out", tmp_path, status=status)
-    assert (tmp_path / "checkpoint.npz").exists()
+    assert (tmp_path / "planned.jsonl").exists()
 
 
 def test_a_signal_that_jax_swallows_still_arrives() -> None:
@@ -359,6 +353,24 @@ def test_a_signal_that_jax_swallows_still_arrives() -> None:
         with pytest.raises(KeyboardInterrupt):
             interrupts.check()
     assert signal.getsignal(signal.SIGTERM) is not interrupts.arrive
+
+
+class Callback:
+    """Python calls its end, and what that raises is lost."""
+
+    def __del__(self) -> None:
+        signal.raise_signal(signal.SIGINT)
+
+
+def test_an_interrupt_that_a_callback_loses_is_not_printed(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with Interrupts() as interrupts:
+        one = Callback()
+        del one
+        with pytest.raises(KeyboardInterrupt):
+            interrupts.check()
+    assert capsys.readouterr().err == ""
 
 
 BUSY = """
@@ -392,30 +404,27 @@ def test_a_signal_is_acknowledged_at_once_and_a_second_one_ends(number: int, sta
 
 @pytest.mark.parametrize("words", ["--eval-every 4", "--eval-every 0", "--max-bits 800"])
 def test_a_result_that_is_gone_is_written_again(words: str, tmp_path: Path, shell: Shell) -> None:
-    """As it ended, and not further, unless more is asked for; also of a run killed at the very end."""
     finished, out = tmp_path / "finished", tmp_path / "out"
     shell(RUN, "--rounds 30", words, "--out", finished)
     shutil.copytree(finished, out)
     for spoil, way in (
-        (lambda file: file.write_bytes(file.read_bytes()[:900]), "remove it, and"),
+        (lambda file: file.write_bytes(file.read_bytes()[:900]), "or cut short:"),
         (lambda file: file.unlink(), "has lost its result.nc: continue with"),
     ):
         spoil(out / "result.nc")
-        told = shell.refused("show", out)
-        assert f"{way} `jaxfl run --resume {out}`" in told
-    told = shell("run --resume", out).err
-    assert told.startswith(f"{out / 'result.nc'} was missing: it is written again")
-    assert (out / "curves.png").exists()
+        assert f"{way} `jaxfl run --resume {out}`" in shell.refused("show", out)
+    shell("run", QUIET, "--resume", out)
     same_arrays(finished, out)
     ended = [results.config(jaxfl.load(a / "result.nc"))["ended"] for a in (finished, out)]
     assert ended[0] == ended[1]
     assert ended[0].startswith("stopped" if "--max-bits" in words else "finished")
-    assert config(out) == config(finished)
-    (out / "result.nc").unlink()  # killed before it was written
-    (out / "config.json").write_text(json.dumps(config(out) | {"reached": None}))
-    shell("run", QUIET, "--resume", out)
-    if "--max-bits" not in words:
-        same_arrays(finished, out)
+
+
+def test_a_second_process_ends_with_one_sentence(whole: Path, shell: Shell) -> None:
+    with Store(whole) as held:
+        held.open(True)
+        for words in (f"{RUN} --rounds 30 --out", "run --resume"):
+            assert "is in use by process" in shell.refused(words, whole)
 
 
 # --- nothing is lost -----------------------------------------------------------------------------
@@ -428,56 +437,45 @@ def fails(error: BaseException) -> Callable[..., None]:
     return raises
 
 
-def test_another_configuration_needs_force(
-    finished: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_another_configuration_needs_force(finished: Path, shell: Shell) -> None:
     before, other = held(finished), f"{RUN} --rounds 30 --seed 5 --out {finished}"
-    assert "--seed 0, not 5" in shell.refused(other)
+    assert "holds other runs: its seeds is 0, this one's 5" in shell.refused(other)
     # A mistake that is found late replaces nothing, even with --force.
     shell.refused(other, "--shift 7 --force")
     assert held(finished) == before
-    # Nor one that is found last of all, nor an interrupt before anything is saved.
-    for error, status in ((jaxfl.InputError("too late"), 2), (KeyboardInterrupt(), 130)):
-        with monkeypatch.context() as patch:
-            patch.setattr(runs, "check_room", fails(error))
-            shell(other, "--force", status=status)
-        assert held(finished) == before
     shell(other, "--force")
-    assert set(held(finished)) <= set(before)
-    assert results.config(jaxfl.load(finished / "result.nc"))["settings"]["key"] == [0, 5]
+    assert set(held(finished)) == set(before)
+    assert config(finished)["study"]["seeds"] == [5]
+    shell("run", QUIET, "--resume", finished)
 
 
-def test_what_a_killed_run_put_aside_is_not_brought_back(
-    finished: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """`--force`, killed after it had saved something, and then a resumption that fails."""
-    before = held(finished)
-    shutil.copy(finished / "result.nc", finished / "result.nc.before")
-    with monkeypatch.context() as patch:
-        patch.setattr(runs, "build", fails(jaxfl.InputError("too late")))
-        shell("run --rounds 40 --quiet --resume", finished, status=2)
-    assert held(finished) == before
-
-
-@pytest.mark.parametrize("mark", ["sweep.json", "config.json", "nothing"])
+@pytest.mark.parametrize("mark", ["sweep", "another", "nothing"])
 @pytest.mark.parametrize("more", ["", "--force"])
 def test_what_is_not_of_a_run_is_never_replaced(
     mark: str, more: str, tmp_path: Path, shell: Shell
 ) -> None:
-    """A sweep's result was lost with --force, and its config.json was called damaged without."""
     (tmp_path / "result.nc").write_text("hours of work")
-    said = "holds a sweep, which no run replaces"
-    if mark == "nothing":
-        said = f"{tmp_path} holds result.nc already"
-    else:
-        (tmp_path / mark).write_text('{"sweep": {}}')
-    before = held(tmp_path)
-    if mark != "nothing" or not more:
-        assert said in shell.refused(RUN, "--rounds 30 --out", tmp_path, more)
+    said = "holds a run or a sweep already"
     if mark != "nothing":
-        said = f"continue with `jaxfl sweep --resume {tmp_path}`"
-        assert said in shell.refused("run --resume", tmp_path)
+        said = f"{tmp_path} holds {'a sweep' if mark == 'sweep' else 'another config.json'}"
+        about = {"command": "sweep", "study": {}} if mark == "sweep" else {}
+        (tmp_path / "config.json").write_text(json.dumps(about))
+    before = held(tmp_path)
+    assert said in shell.refused(RUN, "--rounds 30 --out", tmp_path, more)
     assert held(tmp_path) == before
+
+
+FILES = Path(__file__).resolve().parents[1] / "files" / "0.2.0"
+
+
+def test_folders_of_an_earlier_version_are_shown_and_not_continued(
+    tmp_path: Path, shell: Shell
+) -> None:
+    for kind in ("run", "sweep"):
+        folder = shutil.copytree(FILES / kind, tmp_path / kind)
+        assert "ldp_sgd" in shell("show", folder).out
+        for words in (f"{kind} --resume", f"{kind} --rounds 99 --extend", f"{kind} ldp_gd --out"):
+            assert "was begun by jaxfl 0.2.0" in shell.refused(words, folder)
 
 
 # --- mistakes ------------------------------------------------------------------------------------
@@ -492,19 +490,17 @@ MISTAKES = {
     "run --lr cosin:0.3": "did you mean cosine:0.3?",
     "run --lr cosine": "as in cosine:0.3",
     "run --data /dev/null": "'/dev/null' is not a file",
-    "theory --omega 1e300 --dimension 1e300 --samples 1e300": "than floating point holds",
-    "theory --eps 1e-300 --clip 1e200": "--eps 1e-300",
     "list algos": "'algos'",
     "run soteriafl_sdg": "'soteriafl_sgd'",
-    "run soteriafl_sgd ldp_sgd": "'ldp_sgd'",
+    "run soteriafl_sgd ldp_sgd": "--algorithm has 2 values: `jaxfl sweep` computes one for each",
     "run --rond 5": "--rond: did you mean --rounds",
     "run --noise_constant 5": "--noise-constant",
     "run -x": "-x",
     "run --learning-rate 0.1": "--learning-rate: did you mean --lr?",
-    "run ldp_sgd --eps 1 4": "'4' is one word too many: `jaxfl run` takes one ALGORITHM, and one value",
+    "run ldp_sgd --eps 1 4": "`jaxfl run` computes one run, and --eps has 2 values: `jaxfl sweep`",
     "run --lr 0.1,0.3": "separated by spaces: 0.1 0.3",
-    "run --hidden 5 3": "--hidden 5 3 does not apply to the model that is taken by default: give it",
-    "run --alpha 1": "does not apply to the partition iid: give it with --partition dirichlet",
+    "run --hidden 5 3": "'hidden'",
+    "run --alpha 1": "Partition 'iid' has no option 'alpha'",
     "audit fedsgd": "fedsgd adds no noise",
     "run --lr -1e-3": "-0.001",
     "run --rounds": "--rounds",
@@ -540,32 +536,30 @@ MISTAKES = {
     "run --lr 0": "--lr 0",
     "run --data-dir nowhere": "nowhere",
     "run --compressor random_k+random_k": "take one of them",
-    "run --graph erdos_renyi:0.5,-1": "--graph erdos_renyi:0.5,-1",
+    "run q_dpsgd_1 --graph erdos_renyi:0.5,-1": "--graph erdos_renyi:0.5,-1",
+    "run --graph ring": "no part of soteriafl_sgd named 'graph'",
     "run --lr 1 --lr 2": "--lr is given twice, the second time as 2",
     "run --k 3 --omega 2": "--omega 2",
     "run --batch 500": "500",
     "run --eps 1 --sigma 2": "--sigma 2 both",
     "run --eval-every -2": "--eval-every -2",
-    "run --checkpoint-every 0": "--checkpoint-every 0",
     "run --target-loss low": "--target-loss low",
     "run --target-loss 1 --loss-bound 1": "--loss-bound 1 and --loss-sigma belong together",
     "run --resume nowhere": "nowhere",
-    "run --resume .": "config.json does not exist",
-    "run --resume FINISHED": "round 30",
+    "run --resume .": "config.json does not exist, so there is no run",
     "sweep --resume FINISHED": "holds a run, and no sweep: continue with `jaxfl run --resume",
-    "run --resume FINISHED --rounds 12": "--rounds 12",
-    "run --resume FINISHED --rounds auto": "--rounds auto does not go with --resume",
-    "run --resume FINISHED --rounds 40 --lr 0.1": "--lr 0.1",
-    "run ldp_sgd --resume FINISHED --rounds 40": "ldp_sgd",
-    "run --resume FINISHED --rounds 40 --out other": "other",
-    "run --resume FINISHED --rounds 40 --force": "--force",
+    "run --resume FINISHED --rounds 12": "--rounds does not go with --resume",
+    "run ldp_sgd --resume FINISHED": "ALGORITHM does not go with --resume",
+    "run --extend FINISHED --lr 0.1": "--lr has 2 values",
+    "run --extend FINISHED --eval-every 3": "--eval-every 3 does not go with --extend",
+    "run --resume FINISHED --out other": "are both given",
     "run --out FINISHED/result.nc": "result.nc",
-    "run --out FINISHED": "ALGORITHM soteriafl_sgd",
-    "run ldp_sgd --graph ring": "--graph ring does not apply to ldp_sgd, which has a server",
+    "run --out FINISHED": "holds other runs",
+    "run ldp_sgd --graph ring": "no part of ldp_sgd named 'graph'",
+    "run ldp_sgd --choose-by loss": "--choose-by is an option of `jaxfl sweep`",
+    "run --seeds 2": "--seed has 2 values",
     "profile ldp_sgdd": "did you mean 'ldp_sgd'",
     "profile ldp_sgd --out x": "--out is an option of `jaxfl run`",
-    "theory --omega -1": "must be at least 0",
-    "theory 3": "one word too many",
 }
 
 
@@ -583,13 +577,29 @@ def test_a_device_that_is_not_there_is_refused(shell: Shell) -> None:
     shell.refused("run --device gpu")
 
 
-def test_damaged_config_and_missing_checkpoint(finished: Path, shell: Shell) -> None:
-    (finished / "checkpoint.npz").unlink()
-    go_on = "run --rounds 40 --resume", finished
-    assert "no checkpoint.npz" in shell.refused(*go_on)
-    for content in ("", "{", "[]", "{}", '{"setup": {}, "assumed": {}, "reached": 3}'):
+def test_a_damaged_config(finished: Path, shell: Shell) -> None:
+    for content in ("", "{", "[]", "{}", '{"command": "run", "study": {"seeds": 3}}'):
         (finished / "config.json").write_text(content)
-        assert "config.json is damaged" in shell.refused(*go_on)
+        assert "config.json is damaged" in shell.refused("run --rounds 40 --extend", finished)
+
+
+ALPHA = """
+import jaxfl
+from jaxfl.core.types import Param
+
+@jaxfl.register
+def mine(**parts):
+    made = jaxfl.algorithm("ldp_gd", **parts)
+    return made._replace(params=(*made.params, Param("alpha", "what is called as an option is")))
+"""
+
+
+def test_a_hyper_parameter_may_be_called_as_an_option_is(tmp_path: Path, shell: Shell) -> None:
+    (tmp_path / "mine.py").write_text(ALPHA)
+    words = f"--import {tmp_path}/mine.py --sigma 1 --rounds 2 --plan"
+    assert "--hyper-alpha X" in shell("run mine --help", words).out
+    shell("run mine --hyper-alpha 3 --partition dirichlet --alpha 5", words)
+    assert "alpha" in shell.refused("sweep ldp_gd --hyper-alpha 3 4", words)
 
 
 def test_what_is_wrong_with_a_file_and_nothing_is_touched(tmp_path: Path, shell: Shell) -> None:
@@ -603,7 +613,7 @@ def test_what_is_wrong_with_a_file_and_nothing_is_touched(tmp_path: Path, shell:
     shell(words, "--data-option classes=0")
     before = held(out)
     file.write_text(file.read_text().replace("2:1", "2:3"))
-    last = shell("run --rounds 4 --resume", out, status=2).err.splitlines()[-1]
+    last = shell("run --rounds 4 --extend", out, status=2).err.splitlines()[-1]
     one_sentence(last + "\n")
     assert "its data is" in last
     assert held(out) == before
@@ -660,3 +670,13 @@ def test_amounts() -> None:
     assert amount(800) == "800 bit (100 B)"
     assert amount(2_688_000) == "2.69 Mbit (336 kB)"
     assert amount(8e15) == "8 Pbit (1 PB)"
+
+
+def test_compiled_programs_are_bounded(tmp_path: Path) -> None:
+    """Those that were read last are kept."""
+    for i in range(4):
+        (file := tmp_path / f"{i}-cache").write_bytes(bytes(100))
+        os.utime(file, (10 + i % 3, 10 + i % 3))
+    bound(tmp_path, 250)
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["1-cache", "2-cache"]
+    bound(tmp_path / "nowhere", 1)

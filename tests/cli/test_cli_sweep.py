@@ -12,10 +12,11 @@ import xarray
 from told import Shell
 
 import jaxfl
-from jaxfl.cli import main, sweeping
-from jaxfl.cli.sweep_parser import parse_sweep
+from jaxfl.cli import compute, main
+from jaxfl.cli.parser import parse
+from jaxfl.engine import compute as chunks
+from jaxfl.engine import store
 from jaxfl.engine.results import config
-from jaxfl.engine.sweeps import engine, store
 
 pytestmark = pytest.mark.once
 
@@ -35,12 +36,22 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-def test_dimensions_are_the_axes_that_were_asked_for(finished: Path) -> None:
-    ds = jaxfl.load(finished / "result.nc")
+def test_a_cell_is_the_run_of_the_same_words(finished: Path, tmp_path: Path, shell: Shell) -> None:
+    """And the axes are those that were asked for."""
+    grid, out = jaxfl.load(finished / "result.nc"), tmp_path / "run"
     axes = {"algorithm": 2, "lr": 2, "omega": 2, "seed": 2, "round": 7}
-    assert dict(ds.sizes) == {**axes, "client": 3}
-    assert np.isfinite(ds["loss"].values).all()
-    assert ds["applies_omega"].values.tolist() == [1, 0]
+    assert dict(grid.sizes) == {**axes, "client": 3}
+    assert np.isfinite(grid["loss"].values).all()
+    assert grid["applies_omega"].values.tolist() == [1, 0]
+    words = "--batch 3 --sigma 0.05 --lr 0.3 --omega 1 --rounds 6 --seed 1"
+    shell("run soteriafl_sgd", words, QUIET, DATA, "--out", out)
+    run, cell = jaxfl.load(out), grid.sel(algorithm="soteriafl_sgd", lr=0.3, omega=1, seed=1)
+    np.testing.assert_allclose(cell["loss"], run["loss"], rtol=1e-5)
+    for name in ("uplink_bits", "downlink_bits", "gradients", "messages"):
+        np.testing.assert_array_equal(cell[name], run[name])
+    assert float(cell["proven_eps"]) == pytest.approx(
+        float(config(run)["privacy"]["proven"]), rel=1e-9
+    )
 
 
 def test_quiet_sweeps_tell_what_diverged(tmp_path: Path, shell: Shell) -> None:
@@ -51,38 +62,27 @@ def test_quiet_sweeps_tell_what_diverged(tmp_path: Path, shell: Shell) -> None:
     assert shown.err.endswith(" and is NaN from there on; take a smaller --lr.\n")
 
 
-def test_a_cell_is_the_run_of_the_same_words(finished: Path, tmp_path: Path, shell: Shell) -> None:
-    words = "--batch 3 --sigma 0.05 --lr 0.3 --omega 1 --rounds 6 --seed 1"
-    out = tmp_path / "run"
-    shell("run soteriafl_sgd", words, QUIET, DATA, "--out", out)
-    run = jaxfl.load(out / "result.nc")
-    cell = jaxfl.load(finished / "result.nc").sel(
-        algorithm="soteriafl_sgd", lr=0.3, omega=1, seed=1
-    )
-    np.testing.assert_allclose(cell["loss"], run["loss"], rtol=1e-5)
-    for name in ("uplink_bits", "downlink_bits", "gradients", "messages"):
-        np.testing.assert_array_equal(cell[name], run[name])
-    assert float(cell["proven_eps"]) == pytest.approx(
-        float(config(run)["privacy"]["proven"]), rel=1e-9
-    )
-
-
 def test_resume_completes_what_is_missing_and_only_that(
     finished: Path, tmp_path: Path, shell: Shell
 ) -> None:
+    """By --resume; before, `show` prints what is there, and computes and writes nothing."""
     folder = tmp_path / "part"
     shutil.copytree(finished, folder)
     (folder / "result.nc").unlink()
-    lost, *kept = sorted((folder / "chunks").iterdir())  # its state is kept beside it
+    lost, *kept = sorted((folder / "chunks").glob("chunk-*"))
     lost.unlink()
-    before = {file: file.stat().st_mtime_ns for file in kept}
+    before = {file: file.stat().st_mtime_ns for file in folder.rglob("*")}
+    told = shell("show", folder, "--choose-by none")
+    assert f"has lost its result.nc: `jaxfl sweep --resume {folder}` computes what" in told.err
+    assert len(re.findall("not run|not finished", told.out)) > 0
+    assert re.search(r"^.*ldp_sgd.*0\.\d+ ± ", told.out, re.MULTILINE)
+    told = shell("sweep --plan --resume", folder).err
+    left = r"done: \d+ of \d+ runs; left: \d+ runs? in 1 compilation, about 1 chunk of "
+    assert re.search(left, told)
+    assert {file: file.stat().st_mtime_ns for file in folder.rglob("*")} == before
     told = shell("sweep --no-plot --resume", folder)
-    assert re.search(
-        r"done: \d+ of \d+ runs; left: \d+ runs? in 1 compilation, about 1 chunk of ", told.err
-    )
     assert "soteriafl_sgd" in told.out
-    assert lost.exists()
-    assert {file: file.stat().st_mtime_ns for file in kept} == before
+    assert {file: file.stat().st_mtime_ns for file in kept}.items() <= before.items()
     one, two = jaxfl.load(finished / "result.nc"), jaxfl.load(folder / "result.nc")
     xarray.testing.assert_identical(one.drop_attrs(), two.drop_attrs())
     before = {file: file.stat().st_mtime_ns for file in folder.rglob("*")}
@@ -94,14 +94,13 @@ def test_an_interrupt_says_what_is_saved(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shell: Shell
 ) -> None:
     def stop(bar: Any, now: Any) -> None:
-        if now.done:
+        if "compiling" in now.doing:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr("jaxfl.cli.sweeping.show", stop)
-    monkeypatch.setattr("jaxfl.engine.loop.SECONDS", 0.0)  # so that every mark is shown
+    monkeypatch.setattr(compute, "show", stop)
     line = "sweep ldp_sgd --batch 3 --sigma 0.05 --lr 0.1 0.3 --rounds 30 --no-plot --out"
     last = shell(line, tmp_path / "out", DATA, status=130).err.splitlines()[-1]
-    assert "interrupted; finished chunks and the rounds of the one in progress are saved: " in last
+    assert "interrupted; what is computed is saved: continue with `jaxfl sweep --resume" in last
 
 
 def test_extend_adds_to_what_is_there(finished: Path, tmp_path: Path, shell: Shell) -> None:
@@ -110,12 +109,13 @@ def test_extend_adds_to_what_is_there(finished: Path, tmp_path: Path, shell: She
     shutil.copytree(finished, folder)
     before = {file.name: file.read_bytes() for file in (folder / "chunks").iterdir()}
     added = "cdp_sgd --lr 0.5 0.1 --seeds 3 --clip 0.01 --extend"
-    assert "its clip is" in shell("sweep", added, folder, status=2).err
+    begun = (folder / "config.json").read_bytes()
+    assert "holds other runs" in shell("sweep", added, folder, status=2).err
+    assert (folder / "config.json").read_bytes() == begun
     added = added.replace("--clip 0.01", "")
     assert "done: 12 of 45 runs; left: 33 runs in" in shell("sweep", added, folder, "--plan").err
     shell("sweep", added, folder, QUIET)
     shell("sweep --rounds 9 --extend", folder, QUIET)
-    assert "(45 to continue)" not in shell("sweep --plan --resume", folder).err
     now = {file.name: file.read_bytes() for file in (folder / "chunks").iterdir()}
     assert before.items() <= now.items()
     grid = SPAN.replace("0.1 0.3", "0.1 0.3 0.5").replace("--rounds 6", "--rounds 9")
@@ -131,38 +131,34 @@ def test_extend_adds_to_what_is_there(finished: Path, tmp_path: Path, shell: She
 def test_a_killed_extension_is_finished_by_resume(
     finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shell: Shell
 ) -> None:
-    """Between config.json and the manifest; after a mistake there both are as they were."""
+    """Between config.json and the plan; after a mistake there both are as they were."""
     folder, begun = tmp_path / "grid", "sweep --no-plot --lr 0.5 --extend"
     shutil.copytree(finished, folder)
-    config = (folder / "config.json").read_bytes()
+    before = (folder / "config.json").read_bytes()
 
     def full(*args: object) -> None:
+        killed.append((folder / "config.json").read_bytes())
         raise jaxfl.InputError("Cannot write it", "No space left on device")
 
-    monkeypatch.setattr(store.Store, "begin", full)
-    shell(begun, folder, status=2)
-    assert (folder / "config.json").read_bytes() == config
-    monkeypatch.setattr(sweeping, "replace", lambda *args: None)
-    shell(begun, folder, status=2)
-    monkeypatch.undo()
-    assert "6 new" in shell("sweep --no-plot --resume", folder).err
+    killed: list[bytes] = []
+    with monkeypatch.context() as patch:
+        patch.setattr(store.Store, "add", full)
+        shell(begun, folder, status=2)
+    assert (folder / "config.json").read_bytes() == before
+    (folder / "config.json").write_bytes(killed[0])
+    assert "left: 6 runs in" in shell("sweep --no-plot --resume", folder).err
     assert jaxfl.load(folder / "result.nc")["lr"].values.tolist() == [0.1, 0.3, 0.5]
 
 
+@pytest.mark.parametrize("words", ["sweep ldp_sgd --lr 0.1 0.3", "run ldp_sgd --lr 0.1"])
 def test_a_plan_computes_and_writes_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shell: Shell
+    words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shell: Shell
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    words = "sweep ldp_sgd --batch 3 --sigma 0.05 --lr 0.1 0.3 --rounds 6 --plan"
-    monkeypatch.setattr(engine, "compiled", lambda *args: pytest.fail("compiled"))
-    told = shell(words, DATA).err
-    for part in ("2 runs in 1 compilation, about 1 chunk", "% of the work", "result takes at most"):
+    monkeypatch.setattr(chunks, "compiled", lambda *args: pytest.fail("compiled"))
+    told = shell(words, "--batch 3 --sigma 0.05 --rounds 6 --plan", DATA).err
+    for part in (" in 1 compilation, about 1 chunk", "% of the work", "result takes at most"):
         assert part in told
-    assert "--plan-time" in told
-    monkeypatch.undo()
-    monkeypatch.chdir(tmp_path)
-    told = shell(words.replace("--plan", "--plan-time"), DATA).err
-    assert re.search(r"^estimated time: \d+ s, compilation included$", told, re.MULTILINE)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -170,7 +166,7 @@ def test_parts_data_and_rounds_are_axes(tmp_path: Path, shell: Shell) -> None:
     out = tmp_path / "grid"
     words = "--batch 3 --sigma 0.05 --lr 0.1 cosine:0.3 --rounds 2 4 --seed 3 7 --no-plot"
     parts = "--compressor random_k bernoulli --k 2 --out"
-    shown = shell("sweep cdp_sgd", words, DATA, parts, out).err
+    shown = shell("sweep", words, "cdp_sgd", DATA, parts, out).err
     said = [line for line in shown.splitlines() if "compiling" in line]
     assert "compressor random_k" in said[0]
     assert "compressor bernoulli" in said[-1]
@@ -183,56 +179,60 @@ def test_parts_data_and_rounds_are_axes(tmp_path: Path, shell: Shell) -> None:
     assert np.isfinite(ds["loss"].sel(rounds=4, round=4).values).all()
 
 
+def test_stop_rules_and_metrics_are_of_sweeps_too(tmp_path: Path, shell: Shell) -> None:
+    words = "--sigma 0.05 --lr 0.1 0.3 --rounds 8 --eval-every 1 --max-bits 300 --metrics-on test"
+    out = tmp_path / "grid"
+    shell("sweep ldp_sgd --batch 3 --test-share 0.3", words, QUIET, DATA, "--out", out)
+    ds = jaxfl.load(out)
+    assert np.isfinite(ds["stopped_at"].values).all()
+    assert (ds["stopped_at"] < 8).all()
+    assert config(ds)["metrics_on"] == "test"
+
+
 def test_one_value_is_no_axis() -> None:
-    spans, _ = parse_sweep(["ldp_sgd", "--lr", "0.1", "--eps", "1", "2", "--data", "digits"])
-    assert spans is not None
-    assert spans.numbers == {"lr": [0.1], "eps": [1, 2]}
-    assert spans.setup == {"data": "digits"}
-    assert spans.static == {}
+    """A list that is one value is none either; names of algorithms may come anywhere."""
+    words = "--lr 0.1 --eps 1 2 --hidden 8 4 --data digits ldp_sgd --compressor qsgd cdp_sgd"
+    study, _ = parse("sweep", words.split())
+    assert study.axes == {"algorithm": ["ldp_sgd", "cdp_sgd"], "eps": [1, 2]}
+    assert study.fixed == {"lr": 0.1}
+    assert study.setup.hidden == [8, 4]
+    assert (study.setup.data, study.setup.compressor) == ("digits", "qsgd")
 
 
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        ([], "needs an ALGORITHM"),
-        (["ldp_sgd", "ldp_sgd"], "ALGORITHM = 'ldp_sgd' is given twice"),
-        (["ldp_sgd", "--lr", "0.1", "0.1"], "--lr 0.1 is given twice"),
-        (["ldp_sgd", "--lr", "-1"], "--lr -1 must be"),
-        (["ldp_sgd", "--lr", "cosin:1"], "no schedule 'cosin:1': did you mean cosine:1"),
-        (["ldp_sgd", "--eps", "1", "inf"], "for no noise give --sigma 0"),
-        (["ldp_sgd", "--chunk-seconds", "2"], "--chunk-seconds 2 needs --on"),
-        (["ldp_sgd", "--slurm-option", "a=1"], "needs --on slurm"),
-        (["ldp_sgd", "--on", "processes:2", "--slurm-option", "a=1"], "needs --on slurm"),
-        (["ldp_sgd", "--sigma", "1", "--on", "procesess:2"], "did you mean 'processes'"),
-        (["ldp_sgd", "--sigma", "1", "--on", "processes:0"], "processes = 0 must be at least 1"),
-        (["ldp_sgd", "--sigma", "1", "--on", "dask://nowhere"], "write it as dask://HOST:PORT"),
-        (["ldp_sgd", "--seeds", "99999999"], "at most 10000000"),
-        (
-            ["ldp_sgd", "--lr", *map(str, range(1, 201)), "--seeds", "100000"],
-            "20,000,000 runs, more than the 10,000,000",
-        ),
-        (["ldp_sgd", "--seeds", "2", "--seed", "1"], "--seeds and --seed"),
-        (["ldp_sgd", "--rounds", "auto", "3"], "--rounds auto"),
-        (["fedsgd", "--eps", "1", "2"], "eps"),
-        (["ldp_sgd", "--sigma", "1", "--memory", "1000"], "give it more --memory, a"),
-        (["--resume", "nowhere"], "nowhere/config.json does not exist"),
-        (["ldp_sgd", "--resume", "nowhere"], "ALGORITHM does not go with --resume"),
-        (["--resume", "here", "--extend", "there"], "are both given"),
-        (["--extend", "here", "--out", "there"], "are both given"),
-        (["ldp_sgd", "--sigma", "1", "--choose-by", "min:nothing"], "nothing"),
-        (["ldp_sgd", "--sigma", "1", "--choose-by", "least:loss"], "min:NAME or max:NAME"),
-        (
-            ["ldp_sgd", "--sigma", "1", "--choose-by", "max:test_accuracy"],
-            "would select on the test data",
-        ),
-        (["ldp_sgd", "--sigma", "1", "--choose-by", "validation_loss"], "--validation-share"),
+        ("", "needs an ALGORITHM"),
+        ("ldp_sgd ldp_sgd", "The axis algorithm has ldp_sgd twice"),
+        ("ldp_sgd --lr 0.1 0.1", "The axis lr has 0.1 twice"),
+        ("ldp_sgd --lr -1", "--lr -1 must be"),
+        ("ldp_sgd --lr cosin:1", "no schedule 'cosin:1': did you mean cosine:1"),
+        ("ldp_sgd --eps 1 inf", "for no noise give --sigma 0"),
+        ("ldp_sgd --sigma 1 --chunk-seconds 2", "--chunk-seconds 2 is for the workers"),
+        ("ldp_sgd --on processes:2 --slurm-option a=1", "needs --on slurm"),
+        ("ldp_sgd --sigma 1 --on procesess:2", "did you mean 'processes'"),
+        ("ldp_sgd --sigma 1 --on dask://nowhere", "write it as dask://HOST:PORT"),
+        ("ldp_sgd --seeds 99999999", "at most 100000"),
+        ("ldp_sgd --seeds 2 --seed 1", "--seeds and --seed"),
+        ("ldp_sgd --rounds auto 3", "--rounds auto"),
+        ("ldp_sgd --bound", "--bound is an option of `jaxfl run`"),
+        ("ldp_sgd --target-loss 1 --loss-bound 1", "--loss-bound 1 and --loss-sigma belong"),
+        ("fedsgd --eps 1 2", "eps"),
+        ("ldp_sgd --sigma 1 --memory 1000", "give it more --memory, a"),
+        ("--resume nowhere", "nowhere/config.json does not exist"),
+        ("ldp_sgd --resume nowhere", "ALGORITHM does not go with --resume"),
+        ("--resume here --extend there", "are both given"),
+        ("ldp_sgd --sigma 1 --choose-by min:nothing", "nothing"),
+        ("ldp_sgd --sigma 1 --choose-by least:loss", "min:NAME or max:NAME"),
+        ("ldp_sgd --sigma 1 --choose-by max:test_accuracy", "would select on the test data"),
+        ("ldp_sgd --sigma 1 --choose-by validation_loss", "--validation-share"),
     ],
 )
 def test_mistakes_are_one_sentence(
-    words: list[str], says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shell: Shell
+    words: str, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shell: Shell
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    told = shell("sweep", *words, "" if "--resume" in words else DATA, status=2)
+    told = shell("sweep", words, "" if "--resume" in words else DATA, status=2)
     last = told.err.strip().splitlines()[-1]
     assert last.startswith("jaxfl: error: ")
     assert says in last
@@ -248,24 +248,22 @@ def test_what_the_folder_says_is_checked(finished: Path, tmp_path: Path, shell: 
         ("--eval-every 3", "--eval-every 3 does not go with --extend"),
         ("--unpaired", "--unpaired does not go with"),
         ("--compressor random_k", "left --compressor to its default"),
-        ("--rounds 3", "--rounds 3 lies before round 6"),
+        ("--rounds 3", "rounds 3 lies before round 6"),
     ):
-        assert says in shell("sweep", words, "--extend", folder, status=2).err
+        assert says in shell("sweep", words, "--extend", folder, status=2).err.replace("= ", "")
     about = json.loads((folder / "config.json").read_text())
-    sweep = about["sweep"]
-    numbers = {**sweep["numbers"], "lr": [0.1, 0.4]}
-    setup = {**sweep["setup"], "light_speed": 3}
+    study = about["study"]
+    numbers = {**study["numbers"], "lr": [0.1, 0.4]}
+    later = {**study["options"], "light_speed": [3]}
     for content, words in (
-        ({}, "is damaged, or not a sweep"),
-        ({**about, "sweep": {**sweep, "numbers": numbers}}, "holds another sweep"),
+        ({}, "is damaged, or not a run or sweep"),
+        ({**about, "study": {**study, "numbers": numbers}}, "holds other runs: its lr has 0.3"),
         (
-            {**about, "sweep": {**sweep, "setup": setup}},
-            "has the option --light-speed, which this version",
+            {**about, "study": {**study, "options": later}},
+            "has the option --light-speed, which this",
         ),
     ):
         (folder / "config.json").write_text(json.dumps(content))
         assert words in shell("sweep --quiet --resume", folder, status=2).err
-    assert (
-        "holds a sweep already"
-        in shell("sweep cdp_sgd", SPAN, DATA, "--out", finished, status=2).err
-    )
+    told = shell("sweep cdp_sgd", SPAN, DATA, "--out", finished, status=2).err
+    assert "holds other runs" in told

@@ -79,17 +79,31 @@ def test_a_study_of_ones_own(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> N
     found = jaxfl.load("a")
     assert found["algorithm"].values.tolist() == ["heavy_ball", "ldp_sgd"]
     assert (found["loss"][0].values != found["loss"][1].values).any()
+    forget(monkeypatch)
+    file = Path("mine.py").resolve()
+    for words in ("--resume a", "--extend a --eps 16"):
+        said = shell.refused("sweep", words)
+        assert f"a was begun with the Python file {file}: to run that file again" in said
+        assert f"give --import {file}." in said
+    assert not imports.LOADED
+    assert "heavy_ball" in shell("show a").out
+    shell("sweep --import mine.py --extend a --eps 16 --no-plot --quiet")
+    assert jaxfl.load("a")["eps"].values.tolist() == [8, 16]
+    Path("mine.py").write_text(MINE + "#")
+    assert "mine.py has changed since it was imported" in shell.refused("list --import mine.py")
+    forget(monkeypatch)
+    said = shell.refused("sweep --import mine.py --resume a")
+    assert "mine.py has changed since a was begun with it: restore it" in said
+    Path("mine.py").unlink()
+    assert "mine.py does not exist" in shell.refused("sweep --import mine.py --resume a")
+
+
+def forget(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in another process."""
     for table in TABLES.values():
         for name in ("mine", "heavy_ball", "flat"):
             table.pop(name, None)
     monkeypatch.setattr(imports, "LOADED", {})
-    shell("sweep --extend a --eps 16 --no-plot --quiet")
-    assert jaxfl.load("a")["eps"].values.tolist() == [8, 16]
-    Path("mine.py").write_text(MINE + "#")
-    assert "mine.py has changed since it was imported" in shell.refused("list --import mine.py")
-    assert "mine.py has changed since a was begun with it" in shell.refused("sweep --resume a")
-    Path("mine.py").unlink()
-    assert "mine.py, which does not exist: restore it" in shell.refused("sweep --extend a --eps 3")
 
 
 def test_every_command_knows_what_is_imported(shell: Shell) -> None:

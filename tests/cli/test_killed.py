@@ -26,7 +26,6 @@ QUIET = ["--clients", "3", "--quiet", "--no-plot"]
 SWEEP = ["sweep", "ldp_gd", "--lr", "0.1", "0.2", "--sigma", "0.1", "--rounds", "4", *QUIET]
 TWICE = [*SWEEP[: -len(QUIET)], "5", *QUIET]  # another number of rounds: two chunks
 RUN = ["run", "ldp_gd", "--lr", "0.1", "--sigma", "0.1", "--rounds", "4", *QUIET]
-EVERY = ["--checkpoint-every", "2"]
 CHANGES = {"open", "os.rename", "os.link", "os.remove", "os.mkdir", "os.rmdir"}
 watched: list[Callable[[], None]] = []
 
@@ -74,7 +73,8 @@ HOOKED: list[Any] = []
 def go_on(folder: Path, words: list[str], told: Callable[[], str]) -> list[str]:
     """Do as the program says until the folder has a result; return the commands."""
     done: list[str] = []
-    while main(["show", str(folder)]) != 0:
+    while not (folder / "result.nc").exists():
+        main(["show", str(folder)])  # it names the command, also where it shows what is finished
         text = told()
         named = re.search(r"`jaxfl (.*)`", text)
         done.append(named[1] if named else "again")
@@ -94,48 +94,53 @@ def left(folder: Path) -> list[str]:
     return [f.name for f in folder.rglob("*") if f.name.endswith((".part", ".before"))]
 
 
-@pytest.mark.parametrize(
-    "words", [[TWICE], [[*RUN, *EVERY]], [RUN, [*RUN, *EVERY, "--seed", "5", "--force"]]]
-)
+@pytest.mark.plain
+@pytest.mark.parametrize("words", [TWICE, RUN])
 def test_every_moment(
-    words: list[list[str]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    words: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """A sweep, a run, and one that replaces another: the result is the whole one, or still the old."""
+    """A sweep and a run with a checkpoint: what a kill leaves goes on to the whole result."""
+    monkeypatch.setattr("jaxfl.engine.compute.SAVE_EVERY", 0.0)
+    monkeypatch.setattr("jaxfl.engine.compute.SHARE", 1e9)
     out, into = tmp_path / "it's", tmp_path / "at"
-    for first in words[:-1]:
-        assert main([*first, "--out", str(out)]) == 0
-    old = shutil.copytree(out, tmp_path / "old") if len(words) > 1 else None
     with moments(out, into) as copies:
-        assert main([*words[-1], "--out", str(out)]) == 0
+        assert main([*words, "--out", str(out)]) == 0
     assert len(copies) > 4
     ways = set()
     for copy in copies:
-        ways |= set(go_on(copy, words[-1], lambda: capsys.readouterr().err))
-        assert same(copy, out) or (old is not None and same(copy, old)), copy
-    kind = words[0][0]
-    assert any(way.startswith(f"{kind} --resume") for way in ways)
+        ways |= set(go_on(copy, words, lambda: capsys.readouterr().err))
+        assert same(copy, out), copy
+    assert any(way.startswith(f"{words[0]} --resume") for way in ways)
     assert left(out) == []
 
 
-def test_an_unfinished_sweep_is_not_begun_twice(
+def test_what_was_begun_is_not_begun_otherwise(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """By the same command, which names the one that goes on, as `jaxfl run --resume` does."""
+    """The same command goes on; another one names what is there."""
     out = tmp_path / "sweep"
     with moments(out, tmp_path / "at") as copies:
         assert main([*SWEEP, "--out", str(out)]) == 0
     early = next(c for c in copies if (c / "config.json").exists())
-    assert not (early / "sweep.json").exists()
-    for words in ([*SWEEP, "--out", str(early)], ["run", "--resume", str(early)]):
-        assert main(words) == 2
-        assert f"`jaxfl sweep --resume {shlex.quote(str(early))}`" in capsys.readouterr().err
+    assert not (early / "planned.jsonl").exists()
+    planned = next(c for c in copies if (c / "planned.jsonl").exists())
+    for place in (early, planned):
+        assert main(["run", "--resume", str(place)]) == 2
+        assert f"`jaxfl sweep --resume {shlex.quote(str(place))}`" in capsys.readouterr().err
+    assert main([*SWEEP, "--seeds", "2", "--out", str(planned)]) == 2
+    assert "holds other runs" in capsys.readouterr().err
+    assert main([*SWEEP, "--out", str(planned)]) == 0
+    assert same(planned, out)
 
 
 def test_there_is_nothing_to_go_on_with(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "file").touch()
     for name in ("file", "nowhere"):
         assert main(["run", "--resume", str(tmp_path / name)]) == 2
-        assert "so there is no run of this version" in capsys.readouterr().err
+        assert "so there is no run or sweep of this version" in capsys.readouterr().err
     assert [f.name for f in tmp_path.iterdir()] == ["file"]
 
 
@@ -163,10 +168,10 @@ LONG = ["--rounds", "3000"]
 
 
 @pytest.mark.optimized  # as the processes that are killed
-@pytest.mark.slow  # 35 and 20 processes that import JAX and compile; `test_every_moment` is short
+@pytest.mark.full  # 35 and 20 processes that import JAX and compile; `test_every_moment` is short
 @pytest.mark.parametrize(
     ("words", "count", "most"),
-    [([*SWEEP, *LONG], 35, 4.0), ([*RUN, *LONG, "--checkpoint-every", "50"], 20, 3.0)],
+    [([*SWEEP, *LONG], 35, 4.0), ([*RUN, *LONG], 20, 3.0)],
 )
 def test_killed_at_random(
     words: list[str],

@@ -10,11 +10,11 @@ import pytest
 from scripts import ROOT
 from told import Shell
 
-from jaxfl.cli import PARSERS, main
-from jaxfl.cli.completion import SHELLS
+import jaxfl
+from jaxfl.cli import COMMANDS, main
 from jaxfl.cli.config import with_config
-from jaxfl.cli.lists import KINDS
-from jaxfl.cli.sweep_parser import parse_sweep
+from jaxfl.cli.lists import KINDS, SHELLS
+from jaxfl.cli.parser import parse
 
 pytestmark = pytest.mark.once
 
@@ -23,11 +23,11 @@ pytestmark = pytest.mark.once
 
 # command -> what is on the line, what is in the file, and the words that this makes
 FILES = {
-    "a value": ("run", "", "lr = 0.1", "--lr=0.1"),
+    "a value": ("run", "", "lr = 0.1", "--lr 0.1"),
     "an argument": ("run", "--eps 2", 'algorithm = "ldp_gd"', "ldp_gd --eps 2"),
     "the line is right": ("run", "cdp_gd --lr 1", 'algorithm = "ldp_gd"\nlr = 2', "cdp_gd --lr 1"),
     "the argument comes last": ("run", "--lr 1 cdp_gd", 'algorithm = "ldp_gd"', "--lr 1 cdp_gd"),
-    "a negative value": ("run", "--lr -1e-3", "eps = 1", "--lr -1e-3 --eps=1"),
+    "a negative value": ("run", "--lr -1e-3", "eps = 1", "--lr -1e-3 --eps 1"),
     "underscores": ("run", "--no-plot", "no_plot = true\ntest_share = 0.5", "--no-plot --test-share=0.5"),
     "flags": ("run", "", "quiet = true\nforce = false\nbound = true", "--quiet --bound"),
     "a table": (
@@ -63,31 +63,32 @@ FILES = {
 def test_a_file_stands_for_words(case: str, tmp_path: Path) -> None:
     command, line, table, words = FILES[case]
     (file := tmp_path / "a.toml").write_text(table)
-    found, _ = with_config([*line.split(), "--config", str(file)], PARSERS[command])
+    found, _ = with_config([*line.split(), "--config", str(file)], COMMANDS[command].parser)
     assert [word.replace(", ", ",") for word in found] == words.split()
 
 
 def test_the_file_of_the_documentation_is_read(tmp_path: Path) -> None:
     page = (ROOT / "docs" / "scripting.md").read_text(encoding="utf-8")
     (file := tmp_path / "grid.toml").write_text(page.split("```toml\n")[1].split("```")[0])
-    words, _ = with_config(["--eps", "8", "--config", str(file)], PARSERS["sweep"])
-    spans, session = parse_sweep(words)
-    assert spans is not None
-    assert spans.numbers == {"lr": [0.03, 0.1, 0.3], "eps": [8]}
-    assert (spans.seeds, session.no_plot) == ([0, 1, 2], True)
+    words, _ = with_config(["--eps", "8", "--config", str(file)], COMMANDS["sweep"].parser)
+    study, session = parse("sweep", words)
+    assert study.numbers == {"lr": [0.03, 0.1, 0.3], "eps": [8]}
+    assert (study.seeds, session.no_plot) == ([0, 1, 2], True)
 
 
 def test_a_command_reads_its_file(tmp_path: Path, shell: Shell) -> None:
-    (file := tmp_path / "a.toml").write_text("eps = 3\nclients = 4\n")
-    told = shell("theory --config", file, "--eps 2").out
-    assert told == shell("theory --eps 2 --clients 4").out
+    (file := tmp_path / "a.toml").write_text("eps = 3\nclients = 5\n")
+    words = "calibrate cdp_gd --samples 100 --rounds 3 --clip 1 --delta 1e-3"
+    told = shell(words, "--config", file, "--clients 4").out
+    assert told == shell(words, "--eps 3 --clients 4").out
     assert shell("run --config", file, "--help").out == shell("run --help").out
 
 
 MISTAKES = {
     "lrr = 3": "a.toml: There is no option 'lrr': did you mean 'lr'?",
     "config = 'b'": "a.toml: There is no option 'config'",
-    "lr = [1, 2]": "a.toml: lr = [1, 2] must be one value",
+    "lr = [1, 2]": "a.toml: `jaxfl run` computes one run, and --lr has 2 values",
+    "eval-every = [1, 2]": "a.toml: eval-every = [1, 2] must be one value",
     "lr = -1": "a.toml: --lr -1 must be at least 0",
     "lr = 'abc'": "a.toml: --lr abc is not a number",
     "lr = true": "a.toml: lr = True must be a number or a text",
@@ -137,7 +138,7 @@ COMPLETED = {
     "sweep ldp_gd --lr 1 2 --ep": ("--eps", "--epoch"),
     "sweep ldp_gd cdp_": ("cdp_gd", "cdp_sgd"),
     "account event --noise-m": ("--noise-multiplier",),
-    "theory --conf": ("--config",),
+    "list --conf": ("--config",),
     "completion f": ("fish",),
 }
 
@@ -188,25 +189,14 @@ ANSWERS = {
     f"run ldp_gd {SMALL} --lr 0.1 --no-plot --out new": RUN,
     f"run ldp_gd {SMALL} --no-plot --out far --lr 1e30 --max-bits 1": RUN,
     f"sweep ldp_gd {SMALL} --lr 0.2 0.4 --no-plot --quiet --out grid": {*TABLE, "files"},
-    f"sweep ldp_gd {SMALL} --lr 0.2 0.4 --plan": {"runs", "compilations", "chunks", "done", "bytes"}
-    | {
-        "available",
-        "disk",
-        "states",
-        "finished",
-        "continued",
-        "left",
-        "evaluation",
-        "programs",
-        "time",
-    },
+    f"sweep ldp_gd {SMALL} --lr 0.2 0.4 --plan": {*jaxfl.Plan._fields},
+    f"run ldp_gd {SMALL} --plan": {*jaxfl.Plan._fields},
     "show RUN": RUN,
     "show RUN --metric loss": TABLE,
     "show SWEEP": TABLE,
     "compare SWEEP SWEEP": TABLE,
     "plot RUN --out pictures --format svg": {"files"},
     "list": {*KINDS},
-    "theory": {"values", "table_1", "table_2"},
     f"account ldp_sgd {QUESTION} --sigma 0": {"kind", "sigma", "eps", "delta", "method", "status"},
     f"calibrate event {QUESTION} --eps 2": None,
     f"account event {QUESTION} --sigma 1": {"kind", "sigma", "eps", "delta", "method", "status"},

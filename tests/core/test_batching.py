@@ -31,7 +31,6 @@ def move(x: jax.Array, c: jax.Array) -> dict[str, jax.Array]:
 
 
 STATE = {"a": -jnp.ones(3), "b": jnp.float32(-1)}
-X = jnp.arange(15.0).reshape(5, 3)
 C = jnp.float32(0.5)
 
 
@@ -39,57 +38,48 @@ def step(coin: jax.Array, x: jax.Array, c: jax.Array) -> dict[str, jax.Array]:
     return cond_any(coin, move, STATE, x, c)
 
 
-def expected(coins: Any, x: Any) -> dict[str, np.ndarray]:
-    heads = np.asarray(coins)
-    a = np.where(heads[..., None], 2 * np.asarray(x) + 0.5, -1)
-    return {"a": a, "b": np.where(heads, np.asarray(x).sum(-1), -1)}
-
-
-def check(found: dict[str, jax.Array], coins: Any, x: Any, calls: int) -> None:
+def check(found: dict[str, jax.Array], heads: np.ndarray, x: jax.Array, calls: int) -> None:
     jax.effects_barrier()
-    for name, value in expected(coins, x).items():
-        np.testing.assert_allclose(found[name], value, 1e-6)
+    a = np.where(heads[..., None], 2 * np.asarray(x) + 0.5, -1)
+    np.testing.assert_allclose(found["a"], a, 1e-6)
+    np.testing.assert_allclose(found["b"], np.where(heads, np.asarray(x).sum(-1), -1), 1e-6)
     assert len(CALLS) == calls
 
 
-@pytest.mark.parametrize("heads", [(), (2,), (0, 3), (0, 1, 2, 3, 4)])
-def test_each_member_by_its_own_coin(heads: tuple[int, ...]) -> None:
+def test_each_member_by_its_own_coin() -> None:
     """One call for each of heads; a select would call for all five every time."""
-    coins = jnp.array([i in heads for i in range(5)])
-    found = jax.jit(jax.vmap(step, (0, 0, None)))(coins, X, C)
-    check(found, coins, X, len(heads))
-    for row in CALLS:
-        assert any(np.array_equal(row, X[i]) for i in heads)
+    run, x = jax.jit(jax.vmap(step, (0, 0, None))), jnp.arange(15.0).reshape(5, 3)
+    for heads in ((), (2,), (0, 3), (0, 1, 2, 3, 4)):
+        CALLS.clear()
+        coins = np.isin(np.arange(5), heads)
+        check(run(jnp.asarray(coins), x, C), coins, x, len(heads))
+        assert all(any(np.array_equal(row, x[i]) for i in heads) for row in CALLS)
 
 
 def test_shared_operands_and_state_in_a_batch() -> None:
     """What members share they are given whole; a batched state goes through untouched."""
-    coins = jnp.array([True, False, True])
+    coins, x = jnp.array([True, False, True]), jnp.arange(3.0)
     states = {"a": jnp.arange(9.0).reshape(3, 3), "b": jnp.arange(3.0)}
-    f = jax.vmap(lambda coin, state: cond_any(coin, move, state, X[1], C))
-    found = jax.jit(f)(coins, states)
+    found = jax.jit(jax.vmap(lambda coin, state: cond_any(coin, move, state, x, C)))(coins, states)
     jax.effects_barrier()
-    np.testing.assert_array_equal(found["a"][1], states["a"][1])
-    np.testing.assert_array_equal(found["a"][0], 2 * X[1] + 0.5)
-    np.testing.assert_array_equal(found["b"], [X[1].sum(), 1, X[1].sum()])
+    np.testing.assert_array_equal(found["a"], [2 * x + 0.5, states["a"][1], 2 * x + 0.5])
+    np.testing.assert_array_equal(found["b"], [x.sum(), 1, x.sum()])
     assert len(CALLS) == 2
 
 
-@pytest.mark.parametrize("whose", ["seeds", "cells", "runs"])
+@pytest.mark.parametrize("whose", ["runs", "seeds", "cells"])
 def test_cells_in_seeds(whose: str) -> None:
     """As a sweep nests them: a coin per seed, which its cells share, per cell, or per run."""
-    coins = jnp.array([[True, False], [False, False], [True, True]])
+    coins = np.array([[True, False], [False, False], [True, True]])
     x = jnp.arange(18.0).reshape(3, 2, 3)
     given = {"seeds": coins[:, 0], "cells": coins[0], "runs": coins}[whose]
     over_cells = jax.vmap(step, (None if whose == "seeds" else 0, 0, None))
     over_seeds = jax.vmap(over_cells, (None if whose == "cells" else 0, 0, None))
     every = np.broadcast_to(given[:, None] if whose == "seeds" else given, (3, 2))
-    check(jax.jit(over_seeds)(given, x, C), every, x, int(every.sum()))
+    check(jax.jit(over_seeds)(jnp.asarray(given), x, C), every, x, int(every.sum()))
 
 
-# --- svrg ----------------------------------------------------------------------------------------
-
-
+@pytest.mark.full
 def test_svrg_pays_for_its_own_passes(monkeypatch: pytest.MonkeyPatch) -> None:
     """As many full gradients as its runs count, where a select would take one in every round."""
     honest = metrics.mean_gradient
@@ -99,18 +89,11 @@ def test_svrg_pays_for_its_own_passes(monkeypatch: pytest.MonkeyPatch) -> None:
         return honest(problem, x, bound)
 
     monkeypatch.setattr(estimators, "mean_gradient", counted)
-    problem = a_problem(n=3, m=7, d=5)  # shapes of its own, so that no compiled program is found
+    problem = a_problem(n=3, m=7, d=5)  # shapes of its own: no compiled program is found
     total, rounds = int(np.sum(problem.count)), 12
-    ds = sweep(
-        algorithm("ldp_svrg", sampler=sampling.sampler("without_replacement")),
-        {"refresh": [0.1, 0.3], "lr": [0.1, 0.2]},
-        problem,
-        jax.random.key(0),
-        rounds,
-        seeds=3,
-        numbers={"clip": 2.0, "sigma": 0.01, "batch": 2},
-        eval_every=1,
-    )
+    svrg = algorithm("ldp_svrg", sampler=sampling.sampler("without_replacement"))
+    given = {"refresh": [0.1, 0.3], "lr": [0.1, 0.2], "clip": 2.0, "sigma": 0.01, "batch": 2}
+    ds = sweep(svrg, problem, rounds=rounds, seeds=3, eval_every=1, **given)
     jax.effects_barrier()
     each = ds["gradients"].isel(algorithm=0).diff("round").values
     passes = (each - 2 * 2 * 3) / total  # two points of two rows of three clients

@@ -1,6 +1,9 @@
 """An interrupt at any instant, and writers that meet: what is on disk is right, or what was there."""
 
+import json
+import math
 import os
+import shutil
 import signal
 import sys
 import threading
@@ -18,14 +21,15 @@ from rows import QUIET, a_problem
 import jaxfl
 from jaxfl.core.files import replace, writable
 from jaxfl.core.interrupts import interrupts_deferred
+from jaxfl.engine import compute
 
 pytestmark = pytest.mark.once
 
 NUMBERS = {**QUIET, "k": 3, "batch": 4}
-OPTIONS: dict[str, Any] = {"eval_every": 3, "chunk": 2, "checkpoint_every": 4}
-WHERE = tuple(f"jaxfl/engine/{name}.py" for name in ("run", "loop", "log", "record", "checkpoint"))
+WHERE = tuple(
+    f"jaxfl/engine/{name}.py" for name in ("compute", "loop", "log", "store", "checkpoint")
+)
 WHERE += ("jaxfl/core/files.py",)
-POSITIONS = 40
 
 
 @pytest.fixture(autouse=True)
@@ -66,53 +70,64 @@ def interrupted(call: Callable[[], Any], position: int) -> tuple[int, int]:
 
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning")  # a file dropped before `with` has it
-def test_an_interrupt_at_any_line_leaves_a_run_that_goes_on(key: jax.Array, tmp_path: Path) -> None:
-    """Of 700 lines, 40 that make a turn of the loop and 20 of all: before a round is counted, while
-    counts are added up, while they are written."""
-    problem, file = a_problem(), tmp_path / "run.npz"
-    stop = jaxfl.Stop(loss=0.0)  # looked at after every evaluation, and never reached
+@pytest.mark.parametrize("positions", [10, 40])
+def test_an_interrupt_at_any_line_leaves_a_run_that_goes_on(
+    positions: int, key: jax.Array, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of 700 lines, some of those that make a turn of the loop, 40, and of all: before a round is
+    counted, while counts are added up, while they are written."""
+    problem, folder = a_problem(), tmp_path / "run"
+    given = {**NUMBERS, "eval_every": 3, "stop": jaxfl.Stop(loss=0.0)}  # which is never reached
+    monkeypatch.setattr(compute, "rounds_of_call", lambda work: 2)
+    monkeypatch.setattr(compute, "SAVE_EVERY", 0.0)
+    monkeypatch.setattr(compute, "SHARE", math.inf)
 
     def run(**more: Any) -> jaxfl.Run:
-        return jaxfl.simulate("soteriafl_sgd", problem, key, 13, checkpoint=file, **OPTIONS, **more)
+        return jaxfl.simulate("soteriafl_sgd", problem, key, 13, **given, **more)
 
-    full = run(**NUMBERS)
-    lines, _ = interrupted(lambda: run(**NUMBERS, stop=stop), 0)
+    full = run()
+    lines, _ = interrupted(lambda: run(out=folder), 0)
     assert lines > 500
-    turn = range(lines // 2, lines // 2 + POSITIONS)
-    for position in sorted({*turn, *np.linspace(1, lines, 20).astype(int)}):
-        file.unlink(missing_ok=True)
-        _, done = interrupted(lambda: run(**NUMBERS, stop=stop), position)
-        with np.load(file) as held:
-            assert held["state0"] >= done
-        again = run(resume=file)
+    turn = range(lines // 2, lines // 2 + 40, 40 // positions)
+    for position in sorted({*turn, *np.linspace(1, lines, positions // 2).astype(int)}):
+        shutil.rmtree(folder)
+        _, done = interrupted(lambda: run(out=folder), position)
+        with np.load(folder / "chunks" / "state-00000.npz") as held:
+            assert json.loads(held["about"].tobytes())["at"] >= done
+        again = run(out=folder, resume=True)
         np.testing.assert_array_equal(again.x, full.x)
         assert again.log.counts == full.log.counts
         np.testing.assert_array_equal(again.rounds, full.rounds)
         np.testing.assert_array_equal(again.metrics["loss"], full.metrics["loss"])
-        assert {f.name for f in tmp_path.iterdir()} == {file.name}
+        names = {file.name for file in folder.rglob("*") if not file.name.startswith(".")}
+        assert names == {
+            "planned.jsonl",
+            "chunks",
+            "chunk-00000.npz",
+            "state-00000.npz",
+            "result.nc",
+        }
 
 
 def test_signals_wait() -> None:
-    done, asked = [], []
+    """In the main thread; elsewhere nothing is held back."""
+    done: list[Any] = []
 
     def lines() -> None:
         with interrupts_deferred():
-            signal.raise_signal(signal.SIGINT)
-            done.append(1)
+            done.append(signal.getsignal(signal.SIGINT))
+            if threading.current_thread() is threading.main_thread():
+                signal.raise_signal(signal.SIGINT)
+                done.append("after")
 
     with pytest.raises(KeyboardInterrupt):
         lines()
-    assert done == [1]
+    assert done.pop() == "after"
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-
-    def elsewhere() -> None:
-        with interrupts_deferred():
-            asked.append(signal.getsignal(signal.SIGINT))
-
-    thread = threading.Thread(target=elsewhere)
+    thread = threading.Thread(target=lines)
     thread.start()
     thread.join()
-    assert asked == [signal.default_int_handler]
+    assert done[1] is signal.default_int_handler
 
 
 def test_writers_do_not_meet(tmp_path: Path) -> None:
@@ -144,19 +159,17 @@ def test_writers_do_not_meet(tmp_path: Path) -> None:
     assert file.stat().st_mode & 0o777 == 0o666 & ~umask
 
 
-@pytest.mark.parametrize("error", [KeyboardInterrupt, OSError])
-def test_a_write_that_fails_leaves_what_was_there(
-    error: type[BaseException], tmp_path: Path
-) -> None:
+def test_a_write_that_fails_leaves_what_was_there(tmp_path: Path) -> None:
     file = tmp_path / "file"
     replace(file, lambda held: held.write(b"old"))
+    for error, told in ((KeyboardInterrupt, KeyboardInterrupt), (OSError, jaxfl.InputError)):
 
-    def fail(held: Any) -> None:
-        held.write(b"new")
-        raise error
+        def fail(held: Any, error: type[BaseException] = error) -> None:
+            held.write(b"new")
+            raise error
 
-    with pytest.raises((KeyboardInterrupt, jaxfl.InputError)):
-        replace(file, fail)
+        with pytest.raises(told):
+            replace(file, fail)
     with pytest.raises(FileExistsError):
         replace(file, lambda held: held.write(b"new"), new=True)
     assert file.read_bytes() == b"old"

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 import pytest
-from told import mistakes, refused
+from told import refusals
 
 from jaxfl.cli.written import as_typed, suggested
 from jaxfl.core.checks import counts, finite, numeric, stacked
@@ -27,34 +26,26 @@ def test_the_command_line_renders_the_same_record() -> None:
     assert str(error.within("cdp_sgd with k=3")).startswith("cdp_sgd with k=3: batch_size = 2 is")
 
 
-@mistakes(
+test_mistakes_get_one_sentence = refusals(
     (lambda: require(False, "A file is gone"), "^A file is gone.$"),
     (lambda: number("p", math.nan), "^p = nan is not a number.$"),
-    (lambda: number("p", True), "^p = True is not a number.$"),
     (lambda: number("p", np.complex64(1)), r"^p = .*\+0j\) is not a number.$"),
     (lambda: number("p", [1, 2]), r"^p = \[1, 2\] must be one number.$"),
     (lambda: number("p", 1, above=0, below=1), "^p = 1 must be above 0 and below 1.$"),
     (lambda: number("p", math.inf, below=math.inf), "^p = inf must be finite.$"),
-    (lambda: number("p", math.inf, integer=True), "^p = inf must be a whole number.$"),
     (lambda: number("p", np.float64(2.5), integer=True), "^p = 2.5 must be a whole number.$"),
     (lambda: whole("T", "3", 1), "^T = '3' is not a number: leave out the quotes.$"),
     (lambda: whole("T", 2**31, 1), f"^T = {2**31} must be at least 1 and at most {2**31 - 1}.$"),
     (lambda: choice("how", [1], ("a", "b")), r"^how = \[1\] must be one of a, b.$"),
     (lambda: known("part", "ab", {"abc": 1}), r": did you mean 'abc'\? known: abc.$"),
     (lambda: known("part", "r", {"lr": 1, "k": 2}), "^There is no part 'r': known: k, lr.$"),
-    (lambda: known("part", "steps", {"eps": 1}), ": known: eps.$"),
     (lambda: at_most_one(k=1, omega=2), "^k = 1 and omega = 2 are both given: give one of them.$"),
-    (
-        lambda: exactly_one(k=None, omega=None),
-        "^There is no k and no omega: give exactly one of them.$",
-    ),
+    (lambda: exactly_one(k=None, omega=None), "^There is no k and no omega: give exactly one"),
     (lambda: counts([1, 4], 2, 3), r"^count = \[1, 4\] must lie in 1..3"),
     (lambda: stacked("X", [np.ones(3)]), r"^X must be arrays \(clients, samples, ...\)"),
     (lambda: numeric("X", [2**40]), "^X has integers beyond 32 bits"),
     (lambda: finite("X", np.array([[1.0], [math.nan]])), "^X is not finite in row 1: replace"),
 )
-def test_mistakes_get_one_sentence(call: Any, words: str) -> None:
-    refused(call, words)
 
 
 def test_errors_of_a_users_code_are_told_with_their_cause() -> None:

@@ -17,14 +17,14 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas
 import pytest
-from told import Shell, mistakes, refused
+from told import refusals, refused
 
 import jaxfl
 from jaxfl import data, make_problem, models
 from jaxfl.cli.build import choose_problem
+from jaxfl.cli.compute import absolute
 from jaxfl.cli.lists import tables
 from jaxfl.cli.options import Setup
-from jaxfl.cli.work import absolute
 from jaxfl.data import sources
 from jaxfl.data.leaf import LETTERS
 from jaxfl.problems.problem import held_out
@@ -44,16 +44,12 @@ def test_rows_held_out_of_each_client_stay_with_it():
     assert data.split("digits", 3).test_owner is None
 
 
-def test_a_test_table_says_whose_its_rows_are():
+def test_test_tables_and_lists_say_whose_their_rows_are():
     frame = pandas.DataFrame({"site": ["b", "a", "b"], "x": [1.0, 2, 3], "y": [0, 1, 1]})
     test = frame.assign(site=["c", "b", "a"])
-    made = data.from_clients(frame, test, client="site", label="y")
-    assert made.test_owner.tolist() == [-1, 1, 0]
-    given = data.from_clients(frame, test, client="site", label="y", test_owner=[1, 1, -1])
-    assert given.test_owner.tolist() == [1, 1, -1]
-
-
-def test_a_list_holds_the_test_set_of_each_client():
+    for given, owners in (({}, [-1, 1, 0]), ({"test_owner": [1, 1, -1]}, [1, 1, -1])):
+        made = data.from_clients(frame, test, client="site", label="y", **given)
+        assert made.test_owner.tolist() == owners
     parts = [(np.full((m, 3), i), np.arange(m)) for i, m in enumerate((2, 3, 1))]
     made = data.from_clients(parts, [parts[0], None, parts[2]])
     assert made.test_owner.tolist() == made.test[0][:, 0].tolist() == [0, 0, 2]
@@ -81,35 +77,25 @@ def test_a_problem_holds_the_owners_of_its_test_examples():
 
 
 CLIENTS: Any = [(np.ones((2, 3)), np.ones(2, int))] * 2
+ONE, TWO = CLIENTS[0], data.from_clients(CLIENTS, CLIENTS[0], classes=2)
 
 
-@mistakes(
-    (lambda: data.from_clients(CLIENTS, test_owner=[0]), "test_owner = .0. needs test examples"),
+def owned(*given: Any, **more: Any) -> Any:
+    return lambda: data.from_clients(*given, **more)
+
+
+test_mistakes_in_owners = refusals(
+    (owned(CLIENTS, test_owner=[0]), "test_owner = .0. needs test examples"),
+    (owned(CLIENTS, CLIENTS[:1]), "has 1 parts, and there are 2 clients: give one"),
+    (owned(CLIENTS, {"a": ONE}), "must be a list, as the clients are"),
+    (owned({"a": ONE, "b": ONE}, {"c": ONE}), "There is no client 'c'"),
+    (owned(CLIENTS, ONE, test_owner=[0]), "one client number for each of"),
+    (owned(CLIENTS, ONE, test_owner=[0, 2]), r"must lie in 0\.\.1, or"),
     (
-        lambda: data.from_clients(CLIENTS, CLIENTS[:1]),
-        "has 1 parts, and there are 2 clients: give one",
-    ),
-    (lambda: data.from_clients(CLIENTS, {"a": CLIENTS[0]}), "must be a list, as the clients are"),
-    (
-        lambda: data.from_clients({"a": CLIENTS[0], "b": CLIENTS[1]}, {"c": CLIENTS[0]}),
-        "There is no client 'c'",
-    ),
-    (
-        lambda: data.from_clients(CLIENTS, CLIENTS[0], test_owner=[0]),
-        "one client number for each of",
-    ),
-    (lambda: data.from_clients(CLIENTS, CLIENTS[0], test_owner=[0.0, 1]), "one client number for"),
-    (lambda: data.from_clients(CLIENTS, CLIENTS[0], test_owner=[0, 2]), r"must lie in 0\.\.1, or"),
-    (
-        lambda: make_problem(
-            models.logistic(3),
-            data.from_clients(CLIENTS, CLIENTS[0], classes=2)._replace(test_owner=[0, -2]),
-        ),
+        lambda: make_problem(models.logistic(3), TWO._replace(test_owner=[0, -2])),
         r"test_owner = \[0, -2\] must lie in 0\.\.1",
     ),
 )
-def test_mistakes_in_owners(call, words):
-    refused(call, words)
 
 
 # --- LEAF ----------------------------------------------------------------------------------------
@@ -202,13 +188,6 @@ def test_celeba(tmp_path):
     refused(lambda: data.leaf(tmp_path), "Cannot read .*2.png: cannot identify")
 
 
-def test_other_numbers_in_the_layout_stay_vectors(tmp_path):
-    written(tmp_path, "train", "a.json", {"0": ([[0.5, 1.0]], [0]), "1": ([[2, 3]], [4])})
-    made = data.leaf(tmp_path)
-    assert made.train[0].tolist() == [[[0.5, 1]], [[2, 3]]]
-    assert (made.classes, made.name) == (5, tmp_path.name)
-
-
 BAD: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     ({"a": pixels(1), "b": pixels(2)}, {"num_samples": [1, 2]}, "says 2 of user 'b', who has 1"),
     ({"a": pixels(1)}, {"num_samples": [1, 2]}, "damaged, or not a JSON file of LEAF .ValueError"),
@@ -232,18 +211,20 @@ BAD: list[tuple[dict[str, Any], dict[str, Any], str]] = [
 ]
 
 
+@pytest.mark.plain
 @pytest.mark.parametrize(("users", "changed", "words"), BAD, ids=[words for *_, words in BAD])
 def test_bad_file_of_leaf(tmp_path, users, changed, words):
     file = written(tmp_path, "train", "bad.json", users, **changed)
     refused(lambda: data.leaf(tmp_path), f"{re.escape(str(file))}.*{words}")
 
 
-@pytest.mark.parametrize("kept", [0, 10, 4000, -1])
-def test_a_file_of_leaf_that_is_cut(tmp_path, kept):
+def test_a_file_of_leaf_that_is_cut(tmp_path):
     file = written(tmp_path, "train", "cut.json", {"a": pixels(1, 2), "b": pixels(2)})
-    file.write_text(file.read_text()[:kept])
     words = "cut.json is damaged, or not a JSON file of LEAF .JSONDecodeError: .*preprocess.sh"
-    refused(lambda: data.leaf(tmp_path), words)
+    whole = file.read_text()
+    for kept in (0, 10, 4000, -1):
+        file.write_text(whole[:kept])
+        refused(lambda: data.leaf(tmp_path), words)
 
 
 def test_folders_that_are_not_of_leaf(tmp_path, monkeypatch):
@@ -259,7 +240,7 @@ def test_folders_that_are_not_of_leaf(tmp_path, monkeypatch):
     refused(lambda: data.leaf(tmp_path), "take over 6,000 bytes, as much as is free: read fewer")
 
 
-def test_files_are_decoded_one_user_at_a_time(tmp_path, monkeypatch):
+def test_files_are_decoded_one_user_at_a_time(tmp_path):
     """With the first client alone, the second is not read; nor is the next file."""
     written(tmp_path, "train", "a.json", {"a": pixels(1), "b": ([["x"]], [0])})
     (tmp_path / "train" / "b.json").write_text("{")
@@ -289,29 +270,25 @@ def archive(tmp_path, monkeypatch):
     return make
 
 
-def record(
-    *labels: int, colours: tuple[int, int, int] = (0, 0, 0), first: int | None = None
-) -> bytes:
-    """Labels, and planes of red, green and blue; ``first`` is the second pixel of the first row."""
+def record(*labels: int, colours: tuple[int, int, int] = (0, 0, 0), second: int = 0) -> bytes:
+    """Labels, and planes of red, green and blue; ``second`` is the second pixel of the first row."""
     planes = np.repeat(np.uint8(colours), 1024)
-    if first is not None:
-        planes[1] = first
+    planes[1] = second
     return bytes(labels) + planes.tobytes()
 
 
 def test_cifar10(archive):
     """Colours, rows and columns, the order of the batches, and the normalization."""
     files = {f"data_batch_{k}.bin": record(k) + record(9 - k) for k in range(1, 6)}
-    files["test_batch.bin"] = record(7, colours=(255, 51, 0), first=102)
+    files["test_batch.bin"] = record(7, colours=(255, 51, 0), second=102)
     archive(10, {**files, "batches.meta.txt": b"airplane\nautomobile\n" + b"c\n" * 8 + b"\n"})
     made = data.load("cifar10")
     assert made.train[1].tolist() == [1, 8, 2, 7, 3, 6, 4, 5, 5, 4]
     assert (made.train[0].shape, made.train[0].dtype) == ((10, 32, 32, 3), np.float32)
     assert (made.classes, made.class_names[:2]) == (10, ("airplane", "automobile"))
     (image,) = made.test[0] * [0.2470, 0.2435, 0.2616] + [0.4914, 0.4822, 0.4465]
-    np.testing.assert_allclose(image[0, 0], [1, 0.2, 0], atol=1e-6)
-    np.testing.assert_allclose(image[0, 1], [0.4, 0.2, 0], atol=1e-6)
-    np.testing.assert_allclose(image[1, 0], [1, 0.2, 0], atol=1e-6)
+    pixels = [image[0, 0], image[0, 1], image[1, 0]]
+    np.testing.assert_allclose(pixels, [[1, 0.2, 0], [0.4, 0.2, 0], [1, 0.2, 0]], atol=1e-6)
     flat = data.load("cifar10", flat=True).test[0]
     assert flat.tolist() == made.test[0].reshape(1, 3072).tolist()
     posed = choose_problem(Setup(data="cifar10", clients=5))
@@ -330,57 +307,35 @@ def test_cifar100(archive):
     words = "cifar-100-binary.tar.gz is not the published one: its sha256 is .*replace or delete it"
     refused(lambda: data.load("cifar100"), words)
     file.unlink()
-    words = (
-        "fetch https://www.cs.toronto.edu/~kriz/cifar-100-binary.tar.gz, put it into a directory"
-    )
+    words = "fetch https://www.cs.toronto.edu/~kriz/cifar-100-binary.tar.gz, put it into"
     refused(lambda: data.load("cifar100", download=False), words)
-
-
-def test_images_of_mnist(data_dir):
-    flat, images = (data.load("mnist", directory=data_dir, flat=each) for each in (True, False))
-    assert images.test[0].shape == (10000, 28, 28, 1)
-    np.testing.assert_array_equal(images.test[0].reshape(-1, 784), flat.test[0])
 
 
 # --- on the command line -------------------------------------------------------------------------
 
 
-def test_a_sweep_of_the_clients_of_leaf(tmp_path, monkeypatch, capsys):
+@pytest.mark.full
+def test_a_sweep_of_the_clients_of_leaf(tmp_path, monkeypatch, shell):
     """A folder beside the working folder; all clients, or the first few; vectors for softmax."""
     for part, m in (("train", 4), ("test", 1)):
         written(tmp_path / "fem", part, "a.json", {f"f{i}": pixels(*[i] * m) for i in range(12)})
     monkeypatch.chdir(tmp_path)
-    shell = Shell(capsys)
     given = "ldp_sgd --data leaf:fem --batch 2 --sigma 0.1 --quiet --no-plot"
     shell("sweep", given, "--lr 0.1 --rounds 1 --clients 3 --out grid")
     assert json.loads(jaxfl.load("grid/result.nc").attrs["config"])["facts"]["n"] == 3
     assert tables()["data"]["leaf:FOLDER"]["summary"].startswith("Natural clients")
-    found = Setup(**absolute({"data": "leaf:fem"}))
+    found = Setup(data=absolute({"data": ["leaf:fem"]})["data"][0])
     assert found.data == f"leaf:{tmp_path / 'fem'}"
     problem = choose_problem(found)
     assert (problem.n, problem.model.dim, len(problem.test_owner)) == (12, 785 * 62, 12)
     words = "--partition iid does not apply to LEAF's data, where clients"
     assert words in shell.refused("run", given, "--partition iid")
-    assert "~no-such-user/x' does not exist" in shell.refused("run ldp_sgd --data ~no-such-user/x")
-    assert "~no-such-user/x has no JSON files" in shell.refused(
-        "run ldp_sgd --data leaf:~no-such-user/x"
-    )
-    assert "no data set or file 'leaf:'" in shell.refused("run ldp_sgd --data leaf:")
-
-
-def test_images_for_models_that_take_their_shape(monkeypatch, data_dir):
-    """A model without ``features`` gets images and their shape, a linear one vectors."""
-
-    def pictures(shape: tuple[int, ...], classes: int) -> Any:
-        def loss(w: Any, example: Any) -> Any:
-            return ((w * example[0]).sum() - example[1]) ** 2
-
-        return models.custom(np.zeros(shape), loss)
-
-    monkeypatch.setitem(models.MODELS, "pictures", pictures)
-    for model, shape in (("pictures", (28, 28, 1)), ("softmax", (784,)), (None, (784,))):
-        problem = choose_problem(Setup(data="mnist", model=model, data_dir=str(data_dir)))
-        assert problem.train[0].shape == (10, 6000, *shape)
+    for name, words in (
+        ("~no-such-user/x", "~no-such-user/x' does not exist"),
+        ("leaf:~no-such-user/x", "~no-such-user/x has no JSON files"),
+        ("leaf:", "no data set or file 'leaf:'"),
+    ):
+        assert words in shell.refused("run ldp_sgd --data", name)
 
 
 # --- rows of other data sets ---------------------------------------------------------------------
@@ -459,39 +414,27 @@ def examples(rows: Any = ROWS, **given: Any) -> Any:
     return lambda: data.from_examples(rows, **{"clients": 2, **given})
 
 
-@mistakes(
+def spoilt(**changed: Any) -> Any:
+    """The second row is another one."""
+    return examples([ROWS[0], {**ROWS[1], **changed}])
+
+
+test_mistakes_in_examples = refusals(
     (examples({"train": ROWS}), "a dict with the keys train: pass one of its data sets"),
     (examples(3), "The data set is 3, and must be rows, each a dict"),
-    (examples([1]), "row 0, is 1: make it a dict"),
     (examples([]), "The data set has no rows"),
     (examples(features="images"), "no column in the data set, row 0, named 'images': did you mean"),
     (examples(Table(ROWS), features="images"), "no column in the data set named 'images': did you"),
-    (examples(label="y"), "no column in the data set, row 0, named 'y'"),
-    (examples(client="who", clients=None), "no column in the data set, row 0, named 'who'"),
     (examples(client="age"), "client = 'age' and clients = 2 are alternatives"),
     (examples(clients=None), "no client and no clients: name the column"),
     (examples(client="age", clients=None, how="iid"), "how = 'iid' goes with clients="),
     (examples(features="name"), "'name' holds text, and features are numbers"),
     (examples(features="label"), "features = 'label' and the label are the same"),
-    (examples(features=[]), "features"),
     (examples(classes=2), "labels of 'examples' hold 2, and must be whole numbers in 0..1"),
-    (
-        examples([*ROWS[:1], {**ROWS[1], "image": IMAGES[0, :2]}]),
-        r"row 1, has 'image' of shape \(2, 4\)",
-    ),
-    (examples([*ROWS[:1], {**ROWS[1], "label": None}]), "row 1, has None as 'label': fill it in"),
-    (
-        examples([*ROWS[:1], {"image": IMAGES[0]}]),
-        "no column in the data set, row 1, named 'label'",
-    ),
-    (
-        examples(test=[{"image": IMAGES[0, :2], "label": 0}]),
-        "test set, leaf .0., has rows of shape",
-    ),
-    (examples(size=3), "Partition 'iid' has no option 'size'"),
+    (spoilt(image=IMAGES[0, :2]), r"row 1, has 'image' of shape \(2, 4\)"),
+    (spoilt(label=None), "row 1, has None as 'label': fill it in"),
+    (examples(test=[{"image": IMAGES[0, :2], "label": 0}]), "test set, leaf .0., has rows of"),
 )
-def test_mistakes_in_examples(call, words):
-    refused(call, words)
 
 
 # --- heterogeneity -------------------------------------------------------------------------------

@@ -9,8 +9,8 @@ import jaxfl
 from jaxfl.algorithms.resolution import build
 from jaxfl.data.samples import measured
 from jaxfl.engine.loop import advance, initial
-from jaxfl.engine.record import dtype
 from jaxfl.problems.facts import facts_of
+from jaxfl.problems.identity import dtype
 
 ROUNDS = 5
 

@@ -1,6 +1,5 @@
 """Callbacks: every evaluation of every run once, with the numbers of its result."""
 
-import itertools
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -10,8 +9,7 @@ import jax
 import numpy as np
 import pytest
 import xarray
-from rows import QUIET, a_problem
-from test_executors import job
+from rows import a_problem
 from told import mistakes, refused
 
 import jaxfl
@@ -19,6 +17,7 @@ from jaxfl.engine import loop
 from jaxfl.engine.callbacks import Evaluation, RunInfo
 
 PRIVATE = {"eps": 4.0, "delta": 1e-3, "k": 3, "batch": 4, "lr": 0.1, "clip": 1.0}
+WORKERS = pytest.mark.parametrize("workers", [0, 2])
 
 
 class Seen:
@@ -50,9 +49,17 @@ def _often(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def run(rounds: int, **options: Any) -> jaxfl.Run:
-    problem, key = a_problem(), jax.random.key(0)
-    usual = {} if "resume" in options else {"eval_every": 3, **PRIVATE}
-    return jaxfl.simulate("soteriafl_sgd", problem, key, rounds, **{**usual, **options})
+    given = {"eval_every": 3, **PRIVATE, **options}
+    return jaxfl.simulate("soteriafl_sgd", a_problem(), jax.random.key(0), rounds, **given)
+
+
+def swept(workers: int = 0, **options: Any) -> xarray.Dataset:
+    """Four chunks; omega applies to one algorithm alone."""
+    given = {"rounds": 8, "eval_every": 4, "lr": 0.1, "clip": 2.0, "sigma": 0.05, "batch": 4}
+    given |= {"omega": [1.0, 3.0], "seeds": [3, 1], "runs_at_once": 2}
+    executor = ThreadPoolExecutor(workers) if workers else None
+    names = ["ldp_sgd", "soteriafl_sgd"]
+    return jaxfl.sweep(names, a_problem(), executor=executor, **{**given, **options})
 
 
 def same_run(seen: Seen, result: jaxfl.Run) -> None:
@@ -73,27 +80,36 @@ def same_run(seen: Seen, result: jaxfl.Run) -> None:
 
 
 def same_sweep(seen: Seen, ds: xarray.Dataset) -> None:
-    """Every evaluation of every run, in order, with the numbers of the dataset."""
-    assert len({info.name for info in seen.runs}) == len(seen.runs) == ds["complete"].size
+    """Every evaluation of every run, in order, with the numbers of the data set."""
+    assert sorted(info.name for info in seen.runs) == sorted(
+        [
+            *(f"algorithm=ldp_sgd,seed={seed}" for seed in (1, 3)),
+            *(
+                f"algorithm=soteriafl_sgd,omega={w},seed={s}"
+                for s in (1, 3)
+                for w in ("1.0", "3.0")
+            ),
+        ]
+    )
     for info, found in seen.runs.items():
         cell = ds.sel(info.labels, drop=True).sel(seed=info.seed)
+        cell = cell.isel(omega=0) if "omega" in cell.dims else cell
         assert [now.round for now in found] == ds["round"].values.tolist()
         for name in {**found[0].metrics, **found[0].totals}:
             mine = [{**now.metrics, **now.totals}[name] for now in found]
-            assert mine == cell[name].values.tolist()
+            np.testing.assert_array_equal(mine, cell[name])
         assert found[-1].eps == cell["proven_eps"]
 
 
 def test_of_a_run(tmp_path: Path) -> None:
     """All evaluations once; continued runs hand over the earlier ones first."""
-    seen, more, file = Seen(), Seen(), tmp_path / "run.npz"
-    half = run(8, callbacks=[seen], checkpoint=file)
+    seen, more, whole = Seen(), Seen(), Seen()
+    half = run(8, callbacks=[seen], out=tmp_path)
     same_run(seen, half)
     assert seen.ended() == ["finished"]
+    same_run(whole, run(8, out=tmp_path, resume=True, callbacks=(whole,)))
     same_run(more, half.extend(14, callbacks=[more]))
-    again = Seen()
-    same_run(again, run(14, resume=file, callbacks=(again,)))
-    same_run(whole := Seen(), run(8, resume=file, callbacks=[whole]))
+    assert more.ended() == ["finished"]
 
 
 def test_eps_of_many_evaluations() -> None:
@@ -106,93 +122,73 @@ def test_eps_of_many_evaluations() -> None:
 def test_of_a_stopped_run() -> None:
     seen = Seen()
     stopped = run(40, stop=jaxfl.Stop(bits=1.0), callbacks=[seen])
-    assert seen.ended() == [stopped.ended] == [stopped.ended]
+    assert seen.ended() == [stopped.ended]
     (found,) = seen.runs.values()
     assert [now.round for now in found] == stopped.log.rounds == [0, 3]
 
 
-@pytest.mark.parametrize("workers", [False, True])
-def test_of_a_sweep(workers: bool, tmp_path: Path) -> None:
-    """Chunks computed here, by workers, and by an earlier process."""
-    seen, again = Seen(), Seen()
-    executor = ThreadPoolExecutor(2) if workers else None
-    same_sweep(seen, job(executor, callbacks=[seen], out=tmp_path / "grid", seeds=[3, 1]))
+@WORKERS
+def test_of_a_sweep(workers: int, tmp_path: Path) -> None:
+    """Chunks computed here, by workers, and by an earlier process; axes that do not apply; more seeds."""
+    seen, again, more = Seen(), Seen(), Seen()
+    same_sweep(seen, swept(workers, callbacks=[seen], out=tmp_path))
     assert set(seen.ended()) == {"finished"}
     info = next(iter(seen.runs))
-    assert info.name == "algorithm=ldp_sgd,lr=0.05,seed=3"
     assert info.settings["algorithm"] == info.algorithm == "ldp_sgd"
-    chunks = sorted((tmp_path / "grid" / "chunks").iterdir())
-    chunks[1].unlink()
-    ds = job(out=tmp_path / "grid", seeds=[3, 1], resume=True, callbacks=[again])
-    same_sweep(again, ds)
+    (tmp_path / "chunks" / "chunk-00001.npz").unlink()
+    same_sweep(again, swept(out=tmp_path, resume=True, callbacks=[again]))
     assert set(again.ended()) == {"finished"}
+    swept(out=tmp_path, extend=True, seeds=[3, 1, 7], callbacks=[more])
+    assert {info.seed for info in more.runs} == {1, 3, 7}
+    assert len(more.runs) == 9
 
 
-def test_axes_that_do_not_apply() -> None:
-    grid, numbers = {"omega": [1.0, 3.0]}, {**QUIET, "batch": 4}
-    seen = Seen()
-    build = ["ldp_sgd", "soteriafl_sgd"]
-    jaxfl.sweep(build, grid, a_problem(), rounds=2, numbers=numbers, callbacks=[seen])
-    names = [info.name for info in seen.runs]
-    pairs = itertools.product(["soteriafl_sgd"], ["1.0", "3.0"])
-    assert names == [
-        "algorithm=ldp_sgd,seed=0",
-        *(f"algorithm={name},omega={omega},seed=0" for name, omega in pairs),
-    ]
-
-
-@pytest.mark.parametrize("executor", [None, "threads"])
-def test_divergence(executor: str | None) -> None:
+@WORKERS
+def test_divergence(workers: int) -> None:
     """NaN is handed over once, and ends a run of a sweep; others go on."""
     seen = Seen()
-    numbers, grid = {"batch": 4, "clip": 2.0, "sigma": 0.0}, {"lr": [0.1, 1e38]}
-    problem = a_problem()
-    workers = ThreadPoolExecutor(1) if executor else None
-    how: Any = {"rounds": 8, "eval_every": 2, "numbers": numbers, "executor": workers}
-    ds = jaxfl.sweep("cdp_sgd", grid, problem, callbacks=[seen], **how)
+    given: Any = {"clip": 2.0, "sigma": 0.0, "batch": 4, "lr": [0.1, 1e38], "eval_every": 2}
+    executor = ThreadPoolExecutor(workers) if workers else None
+    given |= {"rounds": 8, "callbacks": [seen], "executor": executor}
+    ds = jaxfl.sweep("cdp_sgd", a_problem(), **given)
     good, bad = seen.runs.values()
-    lost = ds["diverged_at"].values.ravel()[1]
+    lost = int(ds["diverged_at"].values.ravel()[1])
     assert np.isnan(bad[-1].metrics["loss"])
-    assert [now.round for now in bad] == list(range(0, int(lost) + 1, 2))
+    assert [now.round for now in bad] == list(range(0, lost + 1, 2))
     assert [now.round for now in good] == [0, 2, 4, 6, 8]
-    assert sorted(seen.ended()) == [
-        f"diverged: the loss is not finite from round {lost:.0f} on",
-        "finished",
-    ]
+    words = f"diverged: the loss is not finite from round {lost} on"
+    assert sorted(seen.ended()) == [words, "finished"]
 
 
 def test_one_that_raises_in_a_run(tmp_path: Path) -> None:
     """Its error ends the run with a checkpoint, from which the run continues bit for bit."""
-    file, failing, other = tmp_path / "run.npz", Seen(6), Seen()
+    failing, other, seen = Seen(6), Seen(), Seen()
     with pytest.raises(OSError, match="no space left"):
-        run(20, callbacks=[other, failing], checkpoint=file)
+        run(20, callbacks=[other, failing], out=tmp_path)
     assert other.ended() == failing.ended() == ["interrupted"]
     with pytest.raises(OSError, match="no space left"):  # while earlier ones are handed over
-        run(20, resume=file, callbacks=[Seen(0)], checkpoint=file)
-    seen = Seen()
-    resumed, whole = run(20, resume=file, callbacks=[seen]), run(20)
+        run(20, out=tmp_path, resume=True, callbacks=[Seen(0)])
+    resumed, whole = run(20, out=tmp_path, resume=True, callbacks=[seen]), run(20)
     same_run(seen, resumed)
     np.testing.assert_array_equal(resumed.x, whole.x)
     assert resumed.log.counts == whole.log.counts
 
 
-@pytest.mark.parametrize("workers", [False, True])
-def test_one_that_raises_in_a_sweep(workers: bool, tmp_path: Path) -> None:
+@WORKERS
+def test_one_that_raises_in_a_sweep(workers: int, tmp_path: Path) -> None:
     """Nothing is computed again but what was in progress, from its checkpoint."""
-    failing = Seen(4)
-    executor = ThreadPoolExecutor(1) if workers else None
+    failing, seen = Seen(4), Seen()
     with pytest.raises(OSError, match="no space left"):
-        job(executor, callbacks=[failing], out=tmp_path / "grid")
+        swept(workers, callbacks=[failing], out=tmp_path)
     assert set(failing.ended()) == {"interrupted"}
-    kept = [file.name for file in (tmp_path / "grid" / "chunks").iterdir()]
-    assert kept == ["chunk-00000.npz" if workers else "chunk-00000.checkpoint.npz"]
-    seen = Seen()
-    same_sweep(seen, job(callbacks=[seen], out=tmp_path / "grid", resume=True))
+    kept = {file.name.split("-")[0] for file in (tmp_path / "chunks").iterdir()}
+    assert kept == ({"chunk", "state"} if workers else {"state"})
+    same_sweep(seen, swept(callbacks=[seen], out=tmp_path, resume=True))
 
 
 @mistakes(
     (lambda: run(3, callbacks=print), "callbacks = .* must be a list of functions"),
-    (lambda: job(callbacks=["tensorboard:logs"]), "callbacks = .* must be a list of functions"),
+    (lambda: swept(callbacks=["tensorboard:logs"]), "callbacks = .* must be a list of functions"),
 )
 def test_mistakes(call: Callable[[], Any], words: str) -> None:
     refused(call, words)

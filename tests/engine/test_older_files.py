@@ -1,15 +1,16 @@
-"""Results of earlier versions are shown, resumed and extended, or refused with what to do.
+"""Results of earlier versions are read and shown; their folders are refused with what to do.
 
 Those of this version are read in the same way, so that the next one finds them tested.
 """
 
 import shutil
 from pathlib import Path
+from typing import Any
 
-import numpy as np
 import pytest
 import scripts
-from told import Shell
+import xarray
+from told import Shell, refused
 
 import jaxfl
 from jaxfl.core.version import __version__
@@ -18,8 +19,9 @@ from jaxfl.engine import results
 FILES = Path(__file__).resolve().parents[1] / "files"
 VERSIONS = sorted(path.name for path in FILES.iterdir() if path.is_dir())
 RUNS = sorted(str(path.relative_to(FILES)) for path in FILES.glob("*.*.*/runs/*.nc"))
-CHECKPOINTS = sorted(str(path.relative_to(FILES)) for path in FILES.glob("*.*.*/checkpoints/*"))
-UNFINISHED = [version for version in VERSIONS if (FILES / version / "unfinished").exists()]
+CHECKPOINTS = sorted(FILES.glob("*.*.*/checkpoints/*"))
+FOLDERS = sorted(str(path.parent.relative_to(FILES)) for path in FILES.glob("*.*.*/*/config.json"))
+BEFORE = ("0.1.0", "0.2.0")  # whose folders have no plan
 SAID = {  # of the runs of `make.py`
     "not_private": "not private: no noise",
     "private": "eps = 4, delta = 0.001 proven",
@@ -27,21 +29,14 @@ SAID = {  # of the runs of `make.py`
     "stopped": "eps = 3.347, delta = 0.001 proven",
     "tested": "eps = 4, delta = 0.001 proven",
 }
-ROUNDING = 1e-5  # relative: what was computed by other programs
 
 make = scripts.load("tests/files/make")
 pytestmark = pytest.mark.once
-versions = pytest.mark.parametrize("version", VERSIONS)
 
 
-@pytest.fixture
-def folder(version: str, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(FILES / version, tmp_path / "old"))
-
-
-@versions
-def test_they_are_read(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    shell = Shell(capsys)
+@pytest.mark.parametrize("version", VERSIONS)
+def test_they_are_read(version: str, shell: Shell) -> None:
+    folder = FILES / version
     run, sweep = (jaxfl.load(folder / name) for name in ("run", "sweep"))
     assert [results.config(ds)["format"] for ds in (run, sweep)] == [1, 1]
     assert run["round"].values.tolist() == [0, 2, 4, 6]
@@ -51,81 +46,52 @@ def test_they_are_read(folder: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert "common setting" in shell("compare", folder / "sweep", folder / "sweep").out
 
 
+@pytest.mark.plain
 @pytest.mark.parametrize("name", RUNS)
-def test_a_file_of_a_run_is_shown(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_of_a_run_is_shown(name: str, shell: Shell) -> None:
     """With what is proven of it, and where a stopping rule has ended it."""
     ds, stem = jaxfl.load(FILES / name), Path(name).stem
     stopped = stem == "stopped"
     assert ds["round"].values.tolist() == ([0, 3, 6] if stopped else [0, 3, 6, 8])
     assert results.config(ds)["ended"].startswith("stopped: " if stopped else "finished")
     assert ("client_eps" in ds) == (stem != "not_private")
-    shown = Shell(capsys)("show", FILES / name).out.replace("3.999", "4")
-    assert SAID[stem] in shown
+    assert SAID[stem] in shell("show", FILES / name).out.replace("3.999", "4")
 
 
-@versions
-def test_a_run_is_extended(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Its first rounds stay as they were recorded."""
-    before = jaxfl.load(folder / "run")["loss"].values
-    Shell(capsys)("run --resume", folder / "run", "--rounds 9 --no-plot --quiet")
-    after = jaxfl.load(folder / "run")
-    assert after["round"].values.tolist()[-1] == 9
-    assert (after["loss"].values[:3] == before[:3]).all()
+@pytest.mark.plain
+@pytest.mark.parametrize("name", FOLDERS)
+@pytest.mark.parametrize("how", ["resume", "extend"])
+def test_a_folder_goes_on_by_its_own_version_alone(how: str, name: str, tmp_path: Path) -> None:
+    """A run, a sweep, and one that was killed: a sentence says so, and nothing is changed."""
+    folder = Path(shutil.copytree(FILES / name, tmp_path / "old"))
+    before = {file: file.read_bytes() for file in folder.rglob("*") if file.is_file()}
+    given: Any = {"rounds": 6, "lr": 0.1, "out": folder, how: True}
+
+    def again() -> None:
+        if name.endswith("run"):
+            jaxfl.simulate("ldp_gd", make.problem(), **given)
+        else:
+            jaxfl.sweep("ldp_gd", make.problem(), **given)
+
+    if name.split("/")[0] in BEFORE:
+        words = r"old was begun by jaxfl 0\.2\.0 or earlier .*: finish it with that version, or"
+    else:
+        words = "holds other runs"
+    refused(again, words)
+    for file in CHECKPOINTS:
+        given["out"] = file
+        refused(again, "is a file, and results need a folder")
+    assert {file: file.read_bytes() for file in before} == before
 
 
-@pytest.mark.parametrize("name", CHECKPOINTS)
-def test_a_checkpoint_is_resumed(name: str) -> None:
-    """To the end of the run, which is that of its file, or beyond the end."""
-    path = FILES / name
-    stem, how = path.stem.split("-")
-    rounds = make.ROUNDS if how == "interrupted" else make.ROUNDS + 1
-    run = jaxfl.simulate(*make.parts_of(stem), rounds, resume=path)
-    whole = jaxfl.load(path.parents[1] / "runs" / f"{stem}.nc")
-    same = whole.sizes["round"] if how == "interrupted" else whole.sizes["round"] - 1
-    found = run.dataset()
-    assert found["round"].values.tolist()[-1] == rounds
-    for total in ("messages", "gradients", "coordinates", "uplink_bits"):
-        assert (found[total].values[:same] == whole[total].values[:same]).all()
-    for metric in ("loss", "grad_norm_sq"):
-        np.testing.assert_allclose(found[metric][:same], whole[metric][:same], ROUNDING)
-    assert run.privacy().proven >= results.config(whole)["privacy"]["proven"]
-
-
-@versions
-def test_a_finished_sweep_is_merged_again(
-    folder: Path, version: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Only its own version extends it, since draws may differ between versions."""
-    shell, before = Shell(capsys), jaxfl.load(folder / "sweep")
-    more = ("sweep --extend", folder / "sweep", "--eps 8 --no-plot --quiet")
-    if version != __version__:
-        said = shell.refused(*more)
-        assert (
-            f'its jaxfl is "{version}", this one\'s "{__version__}": finish it as it was begun'
-            in said
-        )
-    shell("sweep --resume", folder / "sweep", "--no-plot --quiet")
-    assert jaxfl.load(folder / "sweep")["loss"].equals(before["loss"])
-    if version == __version__:
-        shell(*more)
-        after = jaxfl.load(folder / "sweep")
-        assert after["eps"].values.tolist() == [1.0, 4.0, 8.0]
-        assert after["loss"].sel(eps=before["eps"]).equals(before["loss"])
-
-
-@pytest.mark.parametrize("version", UNFINISHED)
-def test_an_unfinished_sweep_is_finished(
-    folder: Path, version: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """By its own version: the result is that of the sweep which was not killed."""
-    shell, resume = Shell(capsys), ("sweep --resume", folder / "unfinished", "--no-plot --quiet")
-    if version != __version__:
-        assert "was begun with other draws" in shell.refused(*resume)
-        return
-    shell(*resume)
-    found, whole = (jaxfl.load(folder / name) for name in ("unfinished", "sweep"))
-    assert set(found.variables) >= set(whole.variables)
-    assert np.isinf(found["proven_eps"]).all()  # its files do not say whose parts they ran
-    proof = ("proven_eps", "delta_at_claimed", "eps_of_choice", "flag")
-    for name, values in whole.drop_vars(proof).data_vars.items():
-        np.testing.assert_allclose(found[name], values, ROUNDING, err_msg=str(name))
+@pytest.mark.full  # runs, and commands
+def test_files_of_this_version_are_made(tmp_path: Path, shell: Shell) -> None:
+    """By the script that makes those which the next version reads; its folders go on."""
+    make.make(tmp_path / "now")
+    assert {path.stem for path in (tmp_path / "now" / "runs").glob("*.nc")} == SAID.keys()
+    whole = jaxfl.load(tmp_path / "now" / "sweep")
+    shell("sweep --resume", tmp_path / "now" / "unfinished", "--no-plot --quiet")
+    xarray.testing.assert_equal(jaxfl.load(tmp_path / "now" / "unfinished"), whole)
+    assert results.config(whole)["settings"]["versions"]["jaxfl"] == __version__
+    shell("run --extend", tmp_path / "now" / "run", "--rounds 9 --no-plot --quiet")
+    assert jaxfl.load(tmp_path / "now" / "run")["round"].values.tolist()[-1] == 9

@@ -8,10 +8,10 @@ import jax
 import numpy as np
 import pytest
 from rows import a_network, a_problem
+from told import Shell
 
 import jaxfl
 from jaxfl.algorithms.resolution import build
-from jaxfl.cli import main
 from jaxfl.engine import profiling
 from jaxfl.problems.facts import facts_of
 from jaxfl.rounds.federated import Federated
@@ -103,12 +103,10 @@ def test_the_timed_loop_computes_the_gradients(name: str) -> None:
 
 @pytest.mark.once
 def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["profile", "ldp_sgd", "--batch", "3", "--rounds", "5"]
-    assert main(words) == 0
-    text = capsys.readouterr().out
+    shell, words = Shell(capsys), "profile ldp_sgd --batch 3 --rounds 5"
+    text = shell(words).out
     assert all(word in text for word in ("compilation", "gradients", "evaluation", "scratch"))
-    assert main([*words, "--json"]) == 0
-    told: dict[str, Any] = json.loads(capsys.readouterr().out)
+    told: dict[str, Any] = json.loads(shell(words, "--json").out)
     assert told["algorithm"] == "ldp_sgd"
     assert told["round"] > 0
     assert told["of_matmul"] == pytest.approx(told["flops"] / told["round"] / told["matmul"])

@@ -14,9 +14,10 @@ from told import refused
 
 import jaxfl
 from jaxfl import privacy
-from jaxfl.engine import results
-from jaxfl.engine.log import Log
+from jaxfl.core.files import locked
+from jaxfl.engine import dataset, results
 from jaxfl.engine.loop import check_name
+from jaxfl.engine.runs import Record
 
 pytestmark = pytest.mark.once
 
@@ -83,8 +84,8 @@ def test_privacy_spent_ends_at_what_is_proven(run: jaxfl.Run) -> None:
     assert eps.values[-1] == run.privacy().proven
     assert eps.values.tolist() == spent_by_hand(run)
     assert "upper bound" in eps.attrs["comment"]
-    more = run.extend(24, eval_every=1)
-    assert len(more.rounds) < results.ACCOUNTED
+    more = run.extend(24)
+    assert len(more.rounds) < dataset.ACCOUNTED
     assert more.dataset()["eps_spent"].values.tolist() == spent_by_hand(more)
     assert spent_by_hand(more)[-1] == more.privacy().proven > run.privacy().proven
 
@@ -93,16 +94,16 @@ def test_privacy_spent_is_never_below_the_truth(monkeypatch: pytest.MonkeyPatch)
     """Computed at few of the rounds; the others hold the value of the next of these."""
     run = jaxfl.simulate("ldp_sgd", a_problem(), jax.random.key(0), 60, eval_every=1, batch=4)
     asked: list[int] = []
-    spent = type(run).spent
+    spent = Record.spent
 
-    def counted(run: jaxfl.Run, rounds: Any, delta: float | None = None) -> Any:
+    def counted(run: Record, rounds: Any, delta: float | None = None) -> Any:
         asked.extend(rounds)
         return spent(run, rounds, delta)
 
-    monkeypatch.setattr(type(run), "spent", counted)
+    monkeypatch.setattr(Record, "spent", counted)
     eps = run.dataset()["eps_spent"].values
     true = np.asarray(spent_by_hand(run))
-    assert len(asked) <= results.ACCOUNTED < len(true)
+    assert len(asked) <= dataset.ACCOUNTED < len(true)
     np.testing.assert_array_equal(eps[asked], true[asked])
     assert np.all(eps >= true)
     assert np.all(np.diff(eps) >= 0)
@@ -140,7 +141,7 @@ def test_config_says_how_to_make_it_again(run: jaxfl.Run) -> None:
     assert about["values"]["k"] == 3
     assert about["sources"]["k"] == "given"
     assert about["settings"]["versions"]["jax"] == jax.__version__
-    assert about["settings"]["key"] == [0, 1]
+    assert about["settings"]["key"] == jax.random.key_data(run.key).tolist()
     assert about["facts"]["n"] == 5
     assert about["ended"] == "finished"
     assert about["privacy"]["proven"] == run.privacy().proven
@@ -165,9 +166,18 @@ def test_round_trip_is_exact(run: jaxfl.Run, tmp_path: Path) -> None:
 
 
 def test_totals_beyond_exact_floats_are_refused(run: jaxfl.Run) -> None:
-    counts = [*run.log.counts[:-1], {**run.log.counts[-1], "gradients": 2**53 + 1}]
-    log = Log(run.log.rounds, run.log.metrics, counts)
-    refused(lambda: dataclasses.replace(run, log=log).dataset(), r"gradients reaches 9\.0072e\+15")
+    """Counts, and bits that follow from them, also where runs have diverged."""
+    for most in (2**53 + 1, 2**53 + 2):
+        counts = np.array([1, most], np.int64)
+        refused(
+            lambda c=counts: results.portable("gradients", c), r"gradients reaches 9\.0072e\+15"
+        )
+    assert run.computed is not None
+    ((chunk, arrays),) = run.computed.found.chunks
+    huge = {**arrays, "clients": np.full_like(arrays["clients"], 2.0**50)}
+    huge["clients"][..., 1] = np.nan
+    found = run.computed.found._replace(chunks=[(chunk, huge)])
+    refused(lambda: dataset.dataset(found, {}), "link_bits reaches")
 
 
 def test_metric_names_that_files_cannot_hold() -> None:
@@ -195,6 +205,22 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
     refused(
         lambda: jaxfl.load(path), "has no digest of its contents, as files of .* other programs"
     )
+
+
+def test_a_run_extended_in_its_folder(tmp_path: Path) -> None:
+    """The folder is held meanwhile, and has the longer result; ``Run.extend`` leaves it as it is."""
+    given: Any = {"lr": 0.1, "sigma": 1.0, "batch": 4, "out": tmp_path}
+    run = jaxfl.simulate("ldp_sgd", a_problem(), jax.random.key(0), 3, **given)
+    assert jaxfl.load(tmp_path).identical(run.dataset())
+    beside = run.extend(5).dataset()
+    assert jaxfl.load(tmp_path).identical(run.dataset())
+    with locked(tmp_path):
+        longer = lambda: jaxfl.simulate("ldp_sgd", a_problem(), None, 5, extend=True, **given)  # noqa: E731
+        refused(longer, "is in use by process")
+    longer()
+    found = jaxfl.load(tmp_path)
+    for name in ("loss", "x", "gradients", "round"):  # planned for 5 rounds, and for 3
+        np.testing.assert_array_equal(found[name], beside[name], err_msg=name)
 
 
 def test_a_failed_write_leaves_the_old_file(

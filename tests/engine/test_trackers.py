@@ -147,9 +147,9 @@ def close(mine: dict[int, float], rounds: Any, values: Any, kind: str) -> None:
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_a_run_and_its_resumption(kind: str, tmp_path: Path) -> None:
     """All numbers and hyper-parameters; a continued run is whole again."""
-    file, read = tmp_path / "run.npz", KINDS[kind][1]
-    run(8, checkpoint=file, callbacks=[tracked(kind, tmp_path)])
-    result = run(14, resume=file, callbacks=[tracked(kind, tmp_path)])
+    read = KINDS[kind][1]
+    half = run(8, callbacks=[tracked(kind, tmp_path)])
+    result = half.extend(14, callbacks=[tracked(kind, tmp_path)])
     ds = result.dataset()
     given, series = list(read(tmp_path).values())[-1]
     assert float(given["lr"]) == 0.1
@@ -165,10 +165,9 @@ def test_a_run_and_its_resumption(kind: str, tmp_path: Path) -> None:
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_a_sweep(kind: str, tmp_path: Path) -> None:
     """One run per cell and seed; NaN as it is."""
-    grid = {"lr": [0.1, 1e38]}
-    numbers = {"batch": 4, "clip": 2.0, "sigma": 0.0}
-    how: Any = {"rounds": 4, "eval_every": 2, "numbers": numbers, "seeds": 2}
-    ds = jaxfl.sweep("cdp_sgd", grid, a_problem(), callbacks=[tracked(kind, tmp_path)], **how)
+    how: Any = {"rounds": 4, "eval_every": 2, "seeds": 2, "lr": [0.1, 1e38], "batch": 4}
+    how |= {"clip": 2.0, "sigma": 0.0, "callbacks": [tracked(kind, tmp_path)]}
+    ds = jaxfl.sweep("cdp_sgd", a_problem(), **how)
     found = KINDS[kind][1](tmp_path)
     assert len(found) == 4
     for lr in (0.1, 1e38):

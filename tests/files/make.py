@@ -34,10 +34,9 @@ NUMBERS: dict[str, Any] = {"lr": 0.1, "clip": 1.0, "batch": 4}
 PRIVATE = {**NUMBERS, "eps": 4.0, "delta": 1e-3}
 KEY = 7
 ROUNDS, EVERY = 8, 3
-HALF = 4  # the round of the checkpoint of an interrupted run
 FIRST = "chunks/chunk-00000.npz"  # of a sweep of two chunks
 
-# name: (algorithm, options) of a run on `problem()`; those of `CHECKPOINTS` have one beside them
+# name: (algorithm, options) of a run on `problem()`
 RUNS: dict[str, tuple[str, dict[str, Any]]] = {
     "private": ("soteriafl_saga", {**PRIVATE, "k": 3, "lr": 0.02}),
     "not_private": ("fedavg", {"lr": 0.1, "batch": 4, "local_steps": 2}),
@@ -45,7 +44,6 @@ RUNS: dict[str, tuple[str, dict[str, Any]]] = {
     "tested": ("ldp_sgd", {**PRIVATE, "metrics_on": "test", "stop": jaxfl.Stop(loss=0.0)}),
     "sizes": ("ldp_sgd", {**PRIVATE, "participation": "balanced", "cohort": 2}),
 }
-CHECKPOINTS = ("private", "sizes")
 
 
 def problem() -> jaxfl.Problem:
@@ -61,18 +59,10 @@ def problem() -> jaxfl.Problem:
     return jaxfl.make_problem(model, data, x0=np.arange(5, dtype=np.float32) / 8, name="older")
 
 
-def simulated(name: str, rounds: int | None = ROUNDS, **more: Any) -> jaxfl.Run:
-    """The run of that name, from its beginning."""
+def simulated(name: str) -> jaxfl.Run:
     algorithm, options = RUNS[name]
     key = jax.random.key(KEY)
-    return jaxfl.simulate(algorithm, problem(), key, rounds, eval_every=EVERY, **options, **more)
-
-
-def parts_of(name: str) -> tuple[jaxfl.Algorithm, jaxfl.Problem, jax.Array]:
-    """What a checkpoint of the run of that name is resumed with."""
-    algorithm, options = RUNS[name]
-    parts = {"participation": options["participation"]} if "participation" in options else {}
-    return jaxfl.algorithm(algorithm, **parts), problem(), jax.random.key(KEY)
+    return jaxfl.simulate(algorithm, problem(), key, ROUNDS, eval_every=EVERY, **options)
 
 
 def moments(folder: Path, into: Path) -> contextlib.AbstractContextManager[list[Path]]:
@@ -81,22 +71,6 @@ def moments(folder: Path, into: Path) -> contextlib.AbstractContextManager[list[
     import test_killed
 
     return test_killed.moments(folder, into)
-
-
-def make_runs(folder: Path) -> None:
-    """Runs and checkpoints; an interrupted one is what a kill leaves between its writes."""
-    for name in RUNS:
-        simulated(name).save(folder / "runs" / f"{name}.nc")
-    for name in CHECKPOINTS:
-        file = f"{name}-interrupted.npz"
-        with tempfile.TemporaryDirectory() as scratch:
-            work = Path(scratch) / "work"
-            work.mkdir()
-            with moments(work, Path(scratch) / "at") as copies:
-                simulated(name, checkpoint=work / file, checkpoint_every=HALF)
-            cut = next(copy for copy in copies if (copy / file).exists())
-            shutil.copy(cut / file, folder / "checkpoints" / file)
-            shutil.copy(work / file, folder / "checkpoints" / f"{name}-finished.npz")
 
 
 @contextlib.contextmanager
@@ -124,9 +98,8 @@ def make_folders(folder: Path) -> None:
 
 
 def make(folder: Path) -> None:
-    for name in ("runs", "checkpoints"):
-        (folder / name).mkdir(parents=True)
-    make_runs(folder)
+    for name in RUNS:
+        simulated(name).save(folder / "runs" / f"{name}.nc")
     make_folders(folder)
 
 

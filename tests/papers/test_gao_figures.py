@@ -1,4 +1,4 @@
-"""Figures 2 and 3 and Tables 1 and 2 of Gao et al.: small here, whole under `-m slow`."""
+"""Figures 2 and 3 and Tables 1 and 2 of Gao et al.: in small; whole in test_papers."""
 
 from pathlib import Path
 
@@ -23,6 +23,7 @@ def runs_of_two_steps(lost: bool) -> xarray.Dataset:
     return xarray.Dataset(data, {"algorithm": list(gao.NAMES), "lr": [0.1, 1.0]})
 
 
+@pytest.mark.full
 def test_silos_are_those_of_the_paper(data_dir: Path) -> None:
     """25 silos of one even and one odd digit, 1734 training rows each, 50 uncorrelated features."""
     problem = gao.odd_even(3, directory=data_dir)
@@ -40,6 +41,7 @@ def test_silos_are_those_of_the_paper(data_dir: Path) -> None:
     assert len(np.unique(means.round(3), axis=0)) == 25  # heterogeneous
 
 
+@pytest.mark.full
 def test_the_figures_in_small(data_dir: Path) -> None:
     """Two trials, two eps, two steps, 208 images a silo: everything but the statistics."""
     few = {"trials": 2, "runs": 2, "available": (18,), "per_class": 130, "rounds": 12}

@@ -59,7 +59,7 @@ def cells_of(name: str) -> list[Numbers]:
 def measure(job: Job) -> Numbers:
     rng_data = jaxfl.data.split("digits", clients=3)
     problem = jaxfl.make_problem(jaxfl.models.softmax_regression(64, 10), rng_data)
-    ds = job.sweep("steps", "fedsgd", {"lr": [0.1, 1.0]}, problem, None, 4, numbers={"batch": 8})
+    ds = job.sweep("steps", "fedsgd", problem, rounds=4, lr=[0.1, 1.0], batch=8)
     return {"cells": courses(ds, ["loss"], {"end": lambda rounds: rounds == rounds[-1]})}
 
 
@@ -288,6 +288,7 @@ def test_shifts_pay_off_by_label_with_many_rounds() -> None:
                for way in ("direct", "shifted"))  # fmt: skip
 
 
+@pytest.mark.full
 def test_steps_are_those_of_least_utility(tmp_path: Path) -> None:
     """Of the private rerun, by runs of other seeds, which the sweep keeps; a published one is kept."""
     rows = jaxfl.data.split("digits", clients=10)
@@ -403,7 +404,7 @@ def test_devices_of_adult(data_dir: Path) -> None:
     assert adult("network", str(data_dir)).model.dim == 108 * 32 + 32 + 32 * 16 + 16 + 16 * 2 + 2
 
 
-@pytest.mark.slow  # minutes for each entry; the glimpses below are their code
+@pytest.mark.full  # minutes for each entry; the glimpses below are their code
 @pytest.mark.parametrize("name", list(papers.entries()))
 def test_fast_variants(name: str, data_dir: Path, tmp_path: Path) -> None:
     """`benchmarks/papers.py run all --fast`, entry by entry: what the paper states is seen in it too."""
@@ -431,16 +432,13 @@ class Glimpse(Job):
     """Eight rounds of one seed in place of a sweep's cells, on some of the data, and no attack."""
 
     def sweep(
-        self, name: str, build: Any, grid: Any, problem: Any, *args: Any, **options: Any
+        self, name: str, build: Any, problem: Any, key: Any = None, rounds: Any = None, **given: Any
     ) -> Any:
-        problem = some(problem, options["numbers"].get("batch", 1))
-        args = args[:1] + (8,) * (len(args) > 1)
-        few = {**options, "seeds": 1, "eval_every": 1}
-        if "rounds" in grid:
-            grid = {**grid, "rounds": [4, 8]}
-        else:
-            few |= {} if len(args) > 1 else {"rounds": 8}
-        return super().sweep(name, build, grid, problem, *args, **few)
+        problem = some(problem, given.get("batch", 1))
+        rounds = 8 if isinstance(rounds, int) else [4, 8]
+        return super().sweep(
+            name, build, problem, key, rounds, **{**given, "seeds": 1, "eval_every": 1}
+        )
 
     def audit(self, algorithm: Any, **options: Any) -> float:
         return 0.0
@@ -450,14 +448,8 @@ SMOKE = ("soteriafl-figure-1", "soteriafl-figure-4", "soteriafl-when", "hu-figur
          "hu-figure-7", "gao-figure-2", "gao-table-1", "reshef-table-1")  # fmt: skip
 
 
-# A quarter of a minute each, and the models and data of others (Gao: see test_gao).
-LONG = ("soteriafl-figure-1", "soteriafl-figure-4", "soteriafl-when", "hu-figure-5", "hu-figure-7",
-        "gao-figure-2")  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.slow if name in LONG else ()) for name in SMOKE]
-)
+@pytest.mark.full  # from a second to a quarter of a minute each
+@pytest.mark.parametrize("name", SMOKE)
 def test_every_study_in_a_glimpse(name: str, data_dir: Path, tmp_path: Path) -> None:
     """From the data to the page, whatever comes out; the other entries are other numbers of these."""
     entry = papers.entry(name)

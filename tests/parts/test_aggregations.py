@@ -3,8 +3,9 @@ what cannot work is refused."""
 
 import contextlib
 import dataclasses
+import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Iterable
 from typing import Any
 
 import jax
@@ -14,12 +15,12 @@ import pytest
 from planned import planned
 from rows import a_problem, a_quadratic
 from scipy import stats
-from told import mistakes, refused
+from told import mistakes, refusals, refused
 
 import jaxfl
 from jaxfl.algorithms.resolution import build
 from jaxfl.core.errors import InputError
-from jaxfl.core.types import Draw, Hyper
+from jaxfl.core.types import Draw, Hyper, ProblemFacts
 from jaxfl.engine.ledger import turns
 from jaxfl.parts.aggregations import (
     aggregation,
@@ -48,16 +49,10 @@ pytestmark = pytest.mark.once
 NUMBERS = {"lr": 0.2, "clip": 1.0, "sigma": 0.05, "batch": 4}
 
 
-def cohort_of(r: int, n: int, slots: int) -> Draw:
-    """r of n clients in that many slots, the rest of them dead."""
-    index = np.random.default_rng(r).permutation(n)[:slots]
-    live = np.arange(slots) < r
-    return Draw(jnp.where(live, index, n), jnp.where(live, 1 / r, 0.0))
+# --- words and masks -----------------------------------------------------------------------------
 
 
-# --- words ---------------------------------------------------------------------------------------
-
-
+@pytest.mark.plain
 @pytest.mark.parametrize("precision", [2.0**-20, 1e-3])
 def test_sums_are_recovered_to_the_declared_precision(precision: float, key: jax.Array) -> None:
     """Also where numbers are negative: r/2 precisions at worst, whatever the range."""
@@ -68,41 +63,34 @@ def test_sums_are_recovered_to_the_declared_precision(precision: float, key: jax
     total = decode(jnp.sum(words, 0, dtype=jnp.uint32), jnp.float32(precision))
     error = np.abs(np.asarray(total, float) - np.asarray(v, float).sum(0))
     # beside the rounding to the precision, that of float32 to 24 bits
-    assert error.max() <= r * precision / 2 + r * R * 2.0**-23
-    assert error.max() > precision / 4
+    assert precision / 4 < error.max() <= r * precision / 2 + r * R * 2.0**-23
 
 
 def test_what_is_out_of_range_is_clamped_and_counted() -> None:
     v = jnp.array([0.5, -3.0, 7.0, jnp.inf, -jnp.inf, jnp.nan, 2.0])
     words, clamped = encode(v, 2.0, 2.0**-10)
     assert clamped == 5
-    np.testing.assert_array_equal(
-        decode(words, jnp.float32(2.0**-10)), [0.5, -2.0, 2.0, 2.0, -2.0, 0.0, 2.0]
-    )
+    back = decode(words, jnp.float32(2.0**-10))
+    np.testing.assert_array_equal(back, [0.5, -2.0, 2.0, 2.0, -2.0, 0.0, 2.0])
 
 
 def test_runs_and_sweeps_count_what_they_clamp(key: jax.Array) -> None:
-    """No regularizer enters the check of the range; make it large, so that it is what is clamped.
-    What is proven then is the eps of a plain sum."""
+    """No regularizer enters the check of the range: made large, it is what is clamped.  What is
+    proven then is the eps of a plain sum."""
     x0, name = np.full(8, 9.0), "private_local_sgd"
     model = jaxfl.models.logistic(8, regularizer="l2:50")
     pulled = jaxfl.make_problem(model, jax.tree.map(np.asarray, a_problem().train), x0=x0)
-    given = {**NUMBERS, "local_steps": 1, "delta": 1e-3}
-    del given["lr"]
-    run = jaxfl.simulate(name, pulled, key, 1, lr=0.01, **given)
+    given = {**NUMBERS, "lr": 0.01, "local_steps": 1, "delta": 1e-3}
+    run = jaxfl.simulate(name, pulled, key, 1, **given)
     assert run.totals["clamped"] == 5 * 8
     np.testing.assert_allclose(x0 - run.x, run.values["range"], rtol=1e-5)
-    plain = planned(jaxfl.algorithm(name, aggregation=plain_sum()), pulled, 1, lr=0.01, **given)
-    assert run.privacy().proven == pytest.approx(plain.eps(1e-3))
-    assert run.ledger().proven.max() == pytest.approx(plain.eps(1e-3))
-    found = jaxfl.sweep(name, {"lr": [0.01]}, pulled, key=key, rounds=1, numbers=given)
-    assert float(found.proven_eps.max()) == pytest.approx(plain.eps(1e-3))
+    plain = planned(jaxfl.algorithm(name, aggregation=plain_sum()), pulled, 1, **given).eps(1e-3)
+    found = jaxfl.sweep(name, pulled, key, 1, **given)
+    for proven in (run.privacy().proven, run.ledger().proven.max(), found.proven_eps.max()):
+        assert float(proven) == pytest.approx(plain)
 
 
-# --- masks ---------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("r", "slots"), [(2, 2), (3, 5), (7, 7)])
+@pytest.mark.parametrize(("r", "slots"), [(3, 5), (2, 2), (7, 7)])
 def test_masks_cancel_in_1000_random_cohorts(r: int, slots: int) -> None:
     """Seeds for unordered pairs would make every mask zero; dead slots must not take part."""
     n, d = 12, 3
@@ -122,26 +110,25 @@ def test_masks_cancel_in_1000_random_cohorts(r: int, slots: int) -> None:
     assert len(np.unique(live)) > 0.98 * live.size / (2 if r == 2 else 1)
 
 
+def cohort_of(r: int, n: int) -> Draw:
+    return Draw(jnp.asarray(np.random.default_rng(r).permutation(n)[:r]), jnp.full(r, 1 / r))
+
+
 def test_masks_are_fresh_every_round(key: jax.Array) -> None:
-    cohort = cohort_of(3, 8, 3)
+    cohort = cohort_of(3, 8)
     now, later = (pair_masks(key, jnp.int32(t), cohort.index[0], cohort, 50) for t in (0, 1))
     assert (now != later).all()
 
 
 def test_one_message_is_uniform_on_the_ring(key: jax.Array) -> None:
     """Chi-square over the upper and the lower bits; the message itself is a single number."""
-    cohort, d = cohort_of(4, 9, 4), 200_000
+    cohort = cohort_of(4, 9)
     hp = Hyper({"range": jnp.float32(4.0), "precision": jnp.float32(2.0**-20)})
-    v = jnp.full(d, 1.25)
-    args = key, jnp.int32(3), cohort.index[0], cohort, v, hp
+    args = key, jnp.int32(3), cohort.index[0], cohort, jnp.full(200_000, 1.25), hp
     words = np.asarray(secure_sum(masks=True).protect(*args)[0])
-    plain = np.asarray(secure_sum().protect(*args)[0])
-    assert len(np.unique(plain)) == 1
-    for part in (words >> 24, words & 0xFF):
-        counts = np.bincount(part, minlength=256)
-        assert stats.chisquare(counts).pvalue > 1e-4
-    difference = words[1:] - words[:-1]
-    assert stats.chisquare(np.bincount(difference >> 24, minlength=256)).pvalue > 1e-4
+    assert len(np.unique(secure_sum().protect(*args)[0])) == 1
+    for part in (words >> 24, words & 0xFF, words[1:] - words[:-1] >> 24):
+        assert stats.chisquare(np.bincount(part, minlength=256)).pvalue > 1e-4
 
 
 # --- in rounds -----------------------------------------------------------------------------------
@@ -156,9 +143,6 @@ WAYS = ("plain_sum", "secure_sum", "masked_sum")
     [
         ("private_local_sgd", {"local_steps": 3}, WAYS[:2]),
         ("soteriafl_sgd", SPARSE, WAYS),
-        # their messages are those of the two above
-        pytest.param("cdp_sgd", SPARSE, WAYS, marks=pytest.mark.slow),
-        pytest.param("ldp_sgd", {}, WAYS, marks=pytest.mark.slow),
     ],
 )
 def test_a_run_is_the_same_under_any_aggregation(
@@ -166,9 +150,10 @@ def test_a_run_is_the_same_under_any_aggregation(
 ) -> None:
     """Up to the precision; real masks change no bit.  Three of five clients, in every algorithm."""
     problem, ends = a_problem(), {}
-    parts = {"noise": "per_client", "participation": jaxfl.sampling.uniform()}
     for way in ways:
-        algorithm = jaxfl.algorithm(name, aggregation=aggregation(way), **parts)
+        algorithm = jaxfl.algorithm(
+            name, aggregation=aggregation(way), noise="per_client", participation=uniform()
+        )
         numbers = {**NUMBERS, **more, "cohort": 3}
         if way == "plain_sum":
             numbers.pop("range", None)
@@ -201,22 +186,6 @@ def test_defaults_leave_room_for_the_sum() -> None:
         R, p = found["range"][0], found["precision"][0]
         assert 4.0 >= R >= 2 * 0.7 + 8 * 0.2
         assert 2.0**29 <= senders * R / p <= 2.0**30
-
-
-def summed(**numbers: float) -> jaxfl.Run:
-    given = {**NUMBERS, "local_steps": 3, **numbers}
-    return jaxfl.simulate("private_local_sgd", a_problem(), jax.random.key(0), 3, **given)
-
-
-@mistakes(
-    (lambda: summed(range=0.5), "range = 0.5 is too small for clip and noise"),
-    (lambda: summed(precision=0.5), "precision = 0.5 is too coarse for noise"),
-    (lambda: summed(clip=np.inf), "give the range"),
-    (lambda: summed(range=1e9, precision=0.001), "wrap around"),
-    (lambda: summed(precision=0.0), "above 0"),
-)
-def test_mistakes_are_explained(call: Any, words: str) -> None:
-    refused(call, words)
 
 
 def test_a_range_holds_the_noise_of_all_rounds() -> None:
@@ -276,8 +245,8 @@ def test_rounding_before_a_servers_noise_counts(name: str) -> None:
     for p in (1e-6, 0.05):
         plan = planned(algorithm, a_problem(), 4, **given, precision=p)
         event = plan.event
-        event = event.events[0] if hasattr(event, "events") else event
-        event = event.events[0] if hasattr(event, "events") else event
+        while hasattr(event, "events"):
+            event = event.events[0]
         shares.append(event.sensitivity.X(event.sampling))
     moved = 0.05 * np.sqrt(plan.facts.d) / 2 / plan.facts.n
     assert shares[1] - shares[0] == pytest.approx(moved, rel=1e-3)
@@ -285,61 +254,55 @@ def test_rounding_before_a_servers_noise_counts(name: str) -> None:
 
 def test_a_plain_sum_is_no_secure_one() -> None:
     """As a part of one's own body, where nothing puts None in its place."""
-    of = jaxfl.algorithm("ldp_gd", aggregation=secure_sum()).body
-    facts = jaxfl.types.ProblemFacts(5, 10, 10, 4, 3, 1.0, (10,))
-    values = {"clip": 1.0, "sigma": 1.0, "rounds": 3}
-    found = {how.name: of._replace(aggregation=how) for how in (secure_sum(), plain_sum())}
-    assert transcript.noises(found["secure_sum"], values, facts) == 5
-    assert transcript.noises(found["plain_sum"], values, facts) == 1
-    assert transcript.event(found["plain_sum"], values, facts).trust == "local_transcript"
+    body = jaxfl.algorithm("ldp_gd", aggregation=secure_sum()).body
+    given = {"clip": 1.0, "sigma": 1.0, "rounds": 3}, ProblemFacts(5, 10, 10, 4, 3, 1.0, (10,))
+    plain = body._replace(aggregation=plain_sum())
+    assert [transcript.noises(one, *given) for one in (body, plain)] == [5, 1]
+    assert transcript.event(plain, *given).trust == "local_transcript"
 
 
 # --- messages one by one -------------------------------------------------------------------------
 
 
-def words_of(r: int, d: int = 6) -> dict[int, np.ndarray]:
-    rng = np.random.default_rng(0)
-    return {i: rng.integers(0, 2**32, d, np.uint32) for i in range(3, 3 + r)}
+PLAIN = dict(enumerate(np.random.default_rng(0).integers(0, 2**32, (6, 6), np.uint32), 3))
+
+
+def total(clients: Iterable[int]) -> np.ndarray:
+    return sum((PLAIN[i] for i in clients), np.zeros(6, np.uint32))
 
 
 def test_a_missing_client_is_noticed() -> None:
-    messages = words_of(4)
-    expected = sum(messages.values(), np.zeros(6, np.uint32))
-    np.testing.assert_array_equal(collect(messages, messages), expected)
-    some = {i: words for i, words in messages.items() if i != 5}
-    refused(lambda: collect(messages, some), "Clients .5. did not report")
+    np.testing.assert_array_equal(collect(PLAIN, PLAIN), total(PLAIN))
+    some = {i: words for i, words in PLAIN.items() if i != 5}
+    refused(lambda: collect(PLAIN, some), "Clients .5. did not report")
 
 
+@pytest.mark.plain
 @pytest.mark.parametrize("gone", [(), (4,), (3, 7)])
 def test_dropouts_are_survived(gone: tuple[int, ...]) -> None:
     """The sum of those who report comes back exactly, and no message shows its words."""
-    plain, t = words_of(6), 17
-    group = enrol(plain, threshold=4, seed=5)
-    sent = {i: group.message(i, words, t) for i, words in plain.items() if i not in gone}
-    expected = sum((plain[i] for i in sent), np.zeros(6, np.uint32))
-    np.testing.assert_array_equal(group.unmask(sent, t), expected)
+    group, t = enrol(PLAIN, threshold=4, seed=5), 17
+    sent = {i: group.message(i, words, t) for i, words in PLAIN.items() if i not in gone}
+    np.testing.assert_array_equal(group.unmask(sent, t), total(sent))
     for i in sent:
-        assert (sent[i].words != plain[i]).all()
+        assert (sent[i].words != PLAIN[i]).all()
     if gone:  # without recovery the masks of the pairs stay in the sum
-        own = sum((sent[i].words for i in sent), np.zeros(6, np.uint32))
-        assert (own != expected).all()
+        assert (sum((one.words for one in sent.values()), np.zeros(6, "u4")) != total(sent)).all()
 
 
 def test_masks_of_an_enrolment_are_fresh_every_round() -> None:
     """Or the difference of a client's messages would be that of its words."""
-    plain = words_of(6)
-    group, me = enrol(plain, threshold=4, seed=5), min(plain)
-    first, second = (group.message(me, plain[me], t).words for t in (0, 1))
+    group = enrol(PLAIN, threshold=4, seed=5)
+    first, second = (group.message(3, PLAIN[3], t).words for t in (0, 1))
     assert (first != second).all()
 
 
 def test_too_few_survivors_are_refused() -> None:
-    plain = words_of(6)
-    group = enrol(plain, threshold=4, seed=5)
-    sent = {i: group.message(i, plain[i], 0) for i in (3, 4, 5)}
+    group = enrol(PLAIN, threshold=4, seed=5)
+    sent = {i: group.message(i, PLAIN[i], 0) for i in (3, 4, 5)}
     refused(lambda: group.unmask(sent, 0), "3 of 6 clients reported")
-    refused(lambda: group.unmask({**sent, 99: plain[3]}, 0), "Clients .99.")
-    refused(lambda: enrol(plain, threshold=7, seed=0), "threshold = 7")
+    refused(lambda: group.unmask({**sent, 99: PLAIN[3]}, 0), "Clients .99.")
+    refused(lambda: enrol(PLAIN, threshold=7, seed=0), "threshold = 7")
 
 
 GROUP = enrol(range(3), threshold=2, seed=0)
@@ -347,6 +310,7 @@ SENT = {i: GROUP.message(i, [i, 7], 3) for i in range(3)}
 RNG = np.random.default_rng(0)
 
 
+@pytest.mark.plain
 @mistakes(
     (lambda: GROUP.unmask(SENT, 4), "client 0 in round 3, and its masks do not cancel in round 4"),
     (lambda: GROUP.unmask({**SENT, 1: GROUP.message(1, [1, 7], 4)}, 3), "client 1 in round 4"),
@@ -355,31 +319,24 @@ RNG = np.random.default_rng(0)
     (lambda: GROUP.unmask({0: [1], 1: [2]}, 3), "must be a Message"),  # type: ignore[dict-item]
     (lambda: GROUP.unmask({**SENT, 1: GROUP.message(1, [1], 3)}, 3), "Messages of .1, 2. words"),
     (lambda: GROUP.message(0, [1.7], 0), "words of client 0 must be a vector of integers"),
-    (lambda: GROUP.message(0, [-1], 0), "words of client 0"),
     (lambda: GROUP.message(0, [2**32], 0), "words of client 0"),
-    (lambda: GROUP.message(0, [[1, 2]], 0), "words of client 0"),
-    (lambda: GROUP.message(0, [[1], [1, 2]], 0), "words of client 0"),
     (lambda: GROUP.message(0, np.ma.masked_equal([1, 2], 2), 0), "words of client 0"),
     (lambda: GROUP.message(7, [1], 0), "client = 7 is not enrolled"),
     (lambda: GROUP.message(0, [1], -1), "t = -1"),
-    (lambda: collect([], {}), "There are 0 clients"),
     (lambda: collect([0], {0: [1], 1: [5]}), "Clients .1. reported and are not in the cohort"),
     (lambda: collect([0, 1], {0: [1], 1: [5, 6]}), "do not add up"),
     (lambda: collect([0, 1], {0: [1.5], 1: [5.9]}), "words of client 0"),
     (lambda: collect([0, 0], {0: [1]}), "name a client twice"),
-    (lambda: enrol(5, 1, 0), "clients = 5"),  # type: ignore[arg-type]
     (lambda: enrol(range(300), 2, 0), "enrol at most 256"),
     (lambda: enrol([0, 1], 1, -1), "seed = -1"),
     (lambda: share(5, [0, 1], 0, RNG), "threshold = 0"),
     (lambda: share(5, [0, 1], 3, RNG), "threshold = 3 exceeds the 2 clients"),
     (lambda: share(2**61 + 5, [0, 1], 1, RNG), "secret = 2305843009213693957 must be"),
-    (lambda: share(1.5, [0, 1], 1, RNG), "secret = 1.5"),  # type: ignore[arg-type]
     (lambda: share(5, [-1, 1], 2, RNG), "client = -1"),
-    (lambda: share(5, [0, 1], 2, None), "rng = None"),  # type: ignore[arg-type]
     (lambda: reconstruct({}), "There are 0 clients"),
     (lambda: reconstruct({0: 1, 2**61 - 1: 2}), "client = 2305843009213693951"),
 )  # fmt: skip
-def test_mistakes_of_the_protocol(call: Callable[[], Any], words: str) -> None:
+def test_mistakes_of_the_protocol(call: Any, words: str) -> None:
     """Each gave a wrong sum, the secret itself, or a traceback."""
     refused(call, words)
 
@@ -401,10 +358,10 @@ def test_shares_below_the_threshold_say_nothing() -> None:
 N = 7
 
 
-def drawn(base, key: jax.Array, rounds: int, **numbers: float) -> np.ndarray:
+def drawn(base: Any, key: jax.Array, rounds: int, **numbers: float) -> np.ndarray:
     """Weights of all clients in all rounds."""
     values = {"cohort": 5, **numbers}
-    caps = tuple(base.capacity(values, jaxfl.types.ProblemFacts(N, 9, 9, 3, rounds, None)).items())
+    caps = tuple(base.capacity(values, ProblemFacts(N, 9, 9, 3, rounds, None)).items())
     hp = Hyper({name: jnp.asarray(value) for name, value in values.items()}, caps)
 
     def one(t: jax.Array) -> jax.Array:
@@ -432,8 +389,8 @@ def test_each_client_that_was_called_fails_by_its_own_coin(base, key: jax.Array)
     both = called[:, 0] & called[:, 1]
     together = (alone[:, 0] & alone[:, 1])[both].mean()
     assert abs(together - 0.49) < 5 * np.sqrt(0.25 / both.sum())
-    lost = called.sum(1)[0]
-    assert (count == 0).mean() == pytest.approx(stats.binom.cdf(2, lost, 0.7), abs=0.03)
+    lost = stats.binom.cdf(2, called.sum(1)[0], 0.7)
+    assert (count == 0).mean() == pytest.approx(lost, abs=0.03)
 
 
 def test_the_mean_is_over_those_who_answered(key: jax.Array) -> None:
@@ -441,14 +398,14 @@ def test_the_mean_is_over_those_who_answered(key: jax.Array) -> None:
     problem, eta, tau, T = a_quadratic(n=6), 0.2, 3, 12
     part = unreliable(everyone())
     algorithm = jaxfl.algorithm("fedavg", sampler=sampler("full"), participation=part)
-    numbers = {"lr": eta, "local_steps": tau, "dropout": 0.5, "threshold": 3}
-    run = jaxfl.simulate(algorithm, problem, key, T, eval_every=1,
-                         metrics={"point": lambda problem, x: x}, **numbers)  # fmt: skip
+    numbers = {"lr": eta, "local_steps": tau, "dropout": 0.5, "threshold": 3, "eval_every": 1}
+    point = {"point": lambda problem, x: x}
+    run = jaxfl.simulate(algorithm, problem, key, T, metrics=point, **numbers)
     a, y = (np.asarray(leaf, float) for leaf in problem.train)
     hp = build(algorithm, run.values, run.facts, problem.x0.dtype)
     x, lost = np.asarray(problem.x0, float), 0
     for t in range(T):
-        draw = algorithm.cohort(key, jnp.int32(t), 6, hp)
+        draw = algorithm.cohort(run.key, jnp.int32(t), 6, hp)
         here = np.asarray(draw.index)[np.asarray(draw.weight) > 0]
         ends = []
         for i in here:
@@ -461,8 +418,16 @@ def test_the_mean_is_over_those_who_answered(key: jax.Array) -> None:
     assert turns(run).sum() == run.totals["clients"]
 
 
-@pytest.mark.parametrize("who", PARTICIPATIONS)
-@pytest.mark.parametrize("name", ["scaffold", "soteriafl_gd"])
+MEANS = [("scaffold", "uniform"), ("soteriafl_gd", "poisson"), ("soteriafl_gd", "uniform")]
+
+
+@pytest.mark.parametrize(
+    ("name", "who"),
+    [
+        pytest.param(*pair, marks=[pytest.mark.plain] * (pair in MEANS))
+        for pair in itertools.product(("scaffold", "soteriafl_gd"), PARTICIPATIONS)
+    ],
+)
 def test_a_server_keeps_the_mean_of_what_clients_keep(name: str, who: str, key: jax.Array) -> None:
     """Also with cohorts of random size, and after rounds in which nobody was heard."""
     part = participation(who)
@@ -472,10 +437,8 @@ def test_a_server_keeps_the_mean_of_what_clients_keep(name: str, who: str, key: 
     algorithm = jaxfl.algorithm(name, participation=part)
     run = jaxfl.simulate(algorithm, a_problem(), key, 12, lr=0.1, **numbers)
     assert run.totals["coordinates"] == numbers.get("k", run.facts.d) * run.totals["clients"]
-    state = run.state
-    one, each = (
-        (state.link, state.links) if name == "soteriafl_gd" else (state.shared, state.local[1])
-    )
+    s = run.state
+    one, each = (s.link, s.links) if name == "soteriafl_gd" else (s.shared, s.local[1])
     assert np.abs(one).max() > 1e-2
     np.testing.assert_allclose(one, np.mean(each, axis=0), atol=1e-5)
 
@@ -499,16 +462,27 @@ def test_a_trusted_server_divides_by_the_fewest_answers() -> None:
     assert mu == pytest.approx(1.0 / 2 * np.sqrt(6), rel=1e-6)
 
 
-def deaf(**numbers: float) -> jaxfl.Run:
-    algorithm = jaxfl.algorithm("fedavg", participation=participation("unreliable"))
-    given = {"lr": 0.1, "batch": 4, "cohort": 3, **numbers}
+def run(name: str, given: dict[str, Any], **parts: Any) -> Any:
+    algorithm = jaxfl.algorithm(name, **parts)
     return jaxfl.simulate(algorithm, a_problem(), jax.random.key(0), 3, **given)
 
 
-@mistakes(
-    (lambda: deaf(dropout=0.1, threshold=4), "threshold = 4 exceeds the 3 clients"),
-    (lambda: deaf(dropout=1.0, threshold=2), "at least 0 and below 1"),
-    (lambda: deaf(threshold=2), "needs dropout"),
+def summed(**numbers: float) -> Any:
+    return lambda: run("private_local_sgd", {**NUMBERS, "local_steps": 3, **numbers})
+
+
+def deaf(**numbers: float) -> Any:
+    given = {"lr": 0.1, "batch": 4, "cohort": 3, **numbers}
+    return lambda: run("fedavg", given, participation=participation("unreliable"))
+
+
+test_mistakes_are_explained = refusals(
+    (summed(range=0.5), "range = 0.5 is too small for clip and noise"),
+    (summed(precision=0.5), "precision = 0.5 is too coarse for noise"),
+    (summed(clip=np.inf), "give the range"),
+    (summed(range=1e9, precision=0.001), "wrap around"),
+    (summed(precision=0.0), "above 0"),
+    (deaf(dropout=0.1, threshold=4), "threshold = 4 exceeds the 3 clients"),
+    (deaf(dropout=1.0, threshold=2), "at least 0 and below 1"),
+    (deaf(threshold=2), "needs dropout"),
 )
-def test_clients_that_cannot_be_deaf(call: Any, words: str) -> None:
-    refused(call, words)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from planned import planned
 from rows import ROWS, a_network, a_problem
-from told import mistakes, refused
+from told import refusals, refused
 
 import jaxfl
 from jaxfl.audit.checks import sensitivity
@@ -22,71 +22,56 @@ from jaxfl.parts.aggregations import aggregation
 from jaxfl.parts.compressors import compressor
 from jaxfl.parts.sampling import participation, sampler
 
-HALF = ("bfloat16", "float16")
-# What one of them shows the other shows too, but for its range.
-FEW = ["bfloat16", pytest.param("float16", marks=pytest.mark.slow)]
-NUMBERS: dict[str, Any] = {"lr": 0.1, "clip": 1.0, "sigma": 0.1, "k": 4, "batch": 4}
-
-
-def numbers_of(name: str, **more: Any) -> dict[str, Any]:
-    row = next(row for row in ROWS if row.name == name)
-    return {**row.numbers, **more}
+KINDS = pytest.mark.parametrize("kind", ["bfloat16", "float16"])
+NUMBERS = {row.name: row.numbers for row in ROWS}
+KEY = jax.random.key(0)
 
 
 @pytest.mark.optimized
-@pytest.mark.parametrize("kind", HALF)
+@KINDS
 def test_rounding_is_to_the_nearest(kind: str) -> None:
-    """Ties to even, subnormal numbers too; the largest number for what lies beyond it."""
+    """Ties to even, subnormal numbers too; the largest number for what lies beyond it.  Counts are
+    left alone."""
     rng = np.random.default_rng(0)
     v = (rng.normal(size=4000) * 10.0 ** rng.uniform(-9, 4.5, 4000)).astype(np.float32)
-    ties = np.float32(1) + np.arange(64, dtype=np.float32) * np.float32(
-        2**-9 if kind[0] == "b" else 2**-12
-    )
+    step = np.float32(2**-9 if kind == "bfloat16" else 2**-12)
+    ties = np.float32(1) + np.arange(64, dtype=np.float32) * step
     v = np.concatenate([v, ties, np.float32([0.0, 6e-8, 2.9e-8, 3.0e-8, 5.99e-5])])
     pair = jax.jit(lambda v: (storage.rounded(v, kind), storage.packed(v, kind)))
     near, kept = pair(v)
-    expected = jnp.asarray(v).astype(kind)
-    np.testing.assert_array_equal(near, expected.astype(jnp.float32))
+    np.testing.assert_array_equal(near, jnp.asarray(v).astype(kind).astype(jnp.float32))
     np.testing.assert_array_equal(np.asarray(kept, np.float32), near)
     assert kept.dtype == kind
     most = float(jnp.finfo(kind).max)
-    far = np.asarray(pair(np.float32([3.4e38, -3.4e38, np.inf]))[1], np.float32)
-    np.testing.assert_array_equal(far, [most, -most, most])
-    assert np.isnan(np.asarray(pair(np.float32([np.nan]))[1], np.float32)).all()
-
-
-def test_counts_are_left_alone() -> None:
+    far = np.asarray(pair(np.float32([3.4e38, -3.4e38, np.inf, np.nan]))[1], np.float32)
+    np.testing.assert_array_equal(far, [most, -most, most, np.nan])
     tree = {"turn": jnp.arange(3), "s": jnp.ones(3)}
-    kept = storage.packed(tree, "bfloat16")
+    kept = storage.packed(tree, kind)
     assert kept["turn"].dtype == jnp.int32
     assert storage.unpacked(kept, jnp.float32)["s"].dtype == jnp.float32
     assert storage.packed(tree, "exact") is tree
 
 
+@pytest.mark.full
 @pytest.mark.optimized
-@pytest.mark.parametrize("kind", FEW)
+@KINDS
 def test_the_servers_shift_follows_the_rounded_ones(kind: str) -> None:
-    """With 3 of 5 in each of 200 rounds."""
-    algorithm = jaxfl.algorithm(
-        "soteriafl_sgd", participation=participation("uniform"), storage=kind
-    )
-    given = numbers_of("soteriafl_sgd", sigma=0.1, cohort=3)
-    run = jaxfl.simulate(algorithm, a_problem(), jax.random.key(0), 200, eval_every=0, **given)
+    """With 3 of 5 in each of 200 rounds; and where numbers are saturated, as float16 at 65,504."""
+    who = participation("uniform")
+    algorithm = jaxfl.algorithm("soteriafl_sgd", participation=who, storage=kind)
+    given = {**NUMBERS["soteriafl_sgd"], "sigma": 0.1, "cohort": 3}
+    run = jaxfl.simulate(algorithm, a_problem(), KEY, 200, eval_every=0, **given)
     s, s_i = np.asarray(run.state.link, float), np.asarray(run.state.links).astype(float)
     assert run.state.links.dtype == kind
     assert np.abs(s_i).max() > 0.1
     assert np.abs(s - s_i.mean(0)).max() < 1e-5 * np.abs(s_i).max()
-
-
-@pytest.mark.once
-def test_shifts_that_are_saturated_still_agree() -> None:
-    """float16 ends at 65,504: what is stored is that, and the server knows it."""
-    algorithm = jaxfl.algorithm("soteriafl_sgd", storage="float16")
-    given = {"lr": 1e-9, "clip": 1.0, "sigma": 1e6, "k": 8, "batch": 4, "shift": 1.0}
-    run = jaxfl.simulate(algorithm, a_problem(), jax.random.key(0), 5, **given)
-    s_i = np.asarray(run.state.links).astype(float)
-    assert np.abs(s_i).max() == 65504
-    np.testing.assert_allclose(run.state.link, s_i.mean(0), rtol=1e-5, atol=0.5)
+    if kind == "float16":
+        given = {"lr": 1e-9, "clip": 1.0, "sigma": 1e6, "k": 8, "batch": 4, "shift": 1.0}
+        algorithm = jaxfl.algorithm("soteriafl_sgd", storage=kind)
+        run = jaxfl.simulate(algorithm, a_problem(), KEY, 5, **given)
+        s_i = np.asarray(run.state.links).astype(float)
+        assert np.abs(s_i).max() == 65504
+        np.testing.assert_allclose(run.state.link, s_i.mean(0), rtol=1e-5, atol=0.5)
 
 
 def read(run: jaxfl.Run) -> Any:
@@ -103,33 +88,27 @@ def read(run: jaxfl.Run) -> Any:
     return np.asarray(jnp.where(live[..., None], rows, 0), float)
 
 
-def table_run(
-    problem: Problem, kind: str, draw: str = "poisson", T: int = 30, **parts: Any
-) -> jaxfl.Run:
-    algorithm = jaxfl.algorithm("soteriafl_saga", sampler=sampler(draw), storage=kind, **parts)
-    given = {"lr": 0.2, "clip": 0.5, "sigma": 0.0, "k": 6, "batch": 4}
-    if parts:
-        del given["k"]
-    return jaxfl.simulate(algorithm, problem, jax.random.key(0), T, eval_every=0, **given)
-
-
-TWICE = {"draw": "with_replacement", "T": 10}  # a row is drawn twice
+TWICE = {"sampler": sampler("with_replacement")}  # a row is drawn twice
 WHOLE = {"compressor": compressor("identity")}  # no more than the mean is kept
 
 
 @pytest.mark.parametrize(
     ("problem", "kind", "how"),
     [
-        pytest.param(a_problem(), "bfloat16", {}, marks=pytest.mark.optimized),
         (a_problem(), "bfloat16", TWICE),
+        (a_problem(), "bfloat16", {}),
         (a_problem(), "bfloat16", WHOLE),
-        pytest.param(a_problem(), "float16", {}, marks=pytest.mark.slow),
-        pytest.param(a_network(), "bfloat16", {}, marks=pytest.mark.slow),  # long to compile
+        (a_problem(), "float16", {}),
+        (a_network(), "bfloat16", {}),
     ],
-    ids=["linear", "twice", "whole", "float16", "dense"],
+    ids=["twice", "linear", "whole", "float16", "dense"],
 )
 def test_h_is_the_mean_of_the_rounded_rows(problem: Problem, kind: str, how: Any) -> None:
-    run = table_run(problem, kind, **how)
+    parts = {"sampler": sampler("poisson"), **how}
+    algorithm = jaxfl.algorithm("soteriafl_saga", storage=kind, **parts)
+    given = {"lr": 0.2, "clip": 0.5, "sigma": 0.0, "batch": 4}
+    given |= {} if how is WHOLE else {"k": 6}
+    run = jaxfl.simulate(algorithm, problem, KEY, 10 if how is TWICE else 30, eval_every=0, **given)
     rows, state = read(run), run.state
     means = rows.sum(1) / np.asarray(problem.count)[:, None]
     h = state.base if how is WHOLE else state.bases
@@ -154,77 +133,48 @@ def test_rows_that_rounding_lengthened_are_clipped_again() -> None:
         kept = storage.recalled(kernel, G, F, batch)
         return kernel.inner(F, F, batch), kernel.inner(kept, kept, batch)
 
-    long, short = norms(jax.random.normal(jax.random.key(0), (problem.model.dim,)))
+    long, short = norms(jax.random.normal(KEY, (problem.model.dim,)))
     assert np.sqrt(long).max() > G * 1.001
     assert np.sqrt(short).max() < G * (1 + 1e-6)
 
 
 @pytest.mark.once
-@pytest.mark.parametrize("kind", FEW)
+@KINDS
 def test_messages_move_by_no_more_than_is_declared(kind: str) -> None:
     """G = 0.7015 is no number of theirs: the nearest are longer, 0.703125 in bfloat16."""
     assert float(storage.rounded(jnp.float32(0.7015), kind)) > 0.7016
-    algorithm, key = jaxfl.algorithm("soteriafl_saga", storage=kind), jax.random.key(0)
-    found = sensitivity(algorithm, rounds=12, key=key, m=6, runs=128, clip=0.7015, batch=2)
+    algorithm = jaxfl.algorithm("soteriafl_saga", storage=kind)
+    found = sensitivity(algorithm, rounds=12, key=KEY, m=6, runs=128, clip=0.7015, batch=2)
     assert 0.999 < found.ratio < 1 + 1e-5
 
 
-@pytest.mark.parametrize("kind", FEW)
-@pytest.mark.parametrize("name", ["soteriafl_saga", "ef_sgd"])
-def test_runs_come_out_nearly_the_same(name: str, kind: str, key: jax.Array) -> None:
-    """The same draws and counts; a loss that differs by less than the numbers' precision."""
-    exact, half = (
-        jaxfl.simulate(jaxfl.algorithm(name, storage=s), a_problem(), key, 60, **numbers_of(name))
-        for s in ("exact", kind)
-    )
-    assert exact.totals == half.totals
-    assert (exact.x != half.x).any()
-    np.testing.assert_allclose(half.metrics["loss"], exact.metrics["loss"], rtol=2**-9)
-    assert half.settings["parts"]["storage"] == kind
-    assert "storage" not in exact.settings["parts"]
-    about = config(half.dataset())
-    assert about["settings"]["parts"]["storage"] == kind
-
-
+@pytest.mark.full
 @pytest.mark.once
-@pytest.mark.parametrize("kind", FEW)
+@KINDS
 def test_a_run_goes_on_as_it_was(kind: str, tmp_path: Path) -> None:
-    algorithm = jaxfl.algorithm("soteriafl_saga", storage=kind)
-    problem, key, path = a_problem(), jax.random.key(0), tmp_path / "run.npz"
-    given = numbers_of("soteriafl_saga")
-    whole = jaxfl.simulate(algorithm, problem, key, 12, eval_every=4, **given)
-    jaxfl.simulate(algorithm, problem, key, 6, eval_every=4, checkpoint=path, **given)
-    again = jaxfl.simulate(algorithm, problem, key, 12, eval_every=4, resume=path)
+    """And a sweep, with the storage that it began with; no other is taken."""
+    names = {"exact", "bfloat16", "float16"} - {kind}
+    algorithm, *others = (
+        jaxfl.algorithm("soteriafl_saga", storage=name) for name in (kind, *names)
+    )
+    problem, path, given = a_problem(), tmp_path / "run", NUMBERS["soteriafl_saga"]
+    given = {**given, "eval_every": 4}
+    whole = jaxfl.simulate(algorithm, problem, KEY, 12, **given)
+    jaxfl.simulate(algorithm, problem, KEY, 6, out=path, **given)
+    again = jaxfl.simulate(algorithm, problem, KEY, 12, out=path, extend=True, **given)
     np.testing.assert_array_equal(whole.x, again.x)
     chex.assert_trees_all_equal(whole.state, again.state, strict=True)
-    np.testing.assert_array_equal(again.extend(15).state.t, 15)
-    for other in ("exact", *(name for name in HALF if name != kind)):
-        changed = jaxfl.algorithm("soteriafl_saga", storage=other)
-        for resume in (path, whole):
-            again = lambda a=changed, r=resume: jaxfl.simulate(a, problem, key, 20, resume=r)  # noqa: E731
-            refused(again, f"its storage is .{kind}., this one's .{other}.")
-
-
-@pytest.mark.once
-def test_a_sweep_goes_on_with_the_storage_that_it_began_with(tmp_path: Path) -> None:
-    given = {k: v for k, v in numbers_of("soteriafl_saga").items() if k != "lr"}
-    options: dict[str, Any] = {"rounds": 6, "seeds": 2, "eval_every": 3, "numbers": given}
-    options |= {"out": tmp_path / "sweep"}
-    half, other = (jaxfl.algorithm("soteriafl_saga", storage=kind) for kind in HALF)
-    found = jaxfl.sweep(half, {"lr": [0.1]}, a_problem(), **options)
-    assert config(found)["settings"]["parts"]["storage"] == "bfloat16"
-    again = lambda: jaxfl.sweep(other, {"lr": [0.1]}, a_problem(), resume=True, **options)  # noqa: E731
-    refused(again, r'storage is "bfloat16", this one\'s "float16"')
-
-
-def test_double_precision(x64: None) -> None:
-    to = lambda a: a.astype(jnp.float64) if jnp.issubdtype(a.dtype, jnp.floating) else a  # noqa: E731
-    problem = jax.tree.map(to, a_problem())
-    algorithm = jaxfl.algorithm("soteriafl_saga", storage="bfloat16")
-    run = jaxfl.simulate(algorithm, problem, jax.random.key(0), 20, **numbers_of("soteriafl_saga"))
-    s_i = np.asarray(run.state.links).astype(float)
-    assert run.state.link.dtype == jnp.float64
-    np.testing.assert_allclose(run.state.link, s_i.mean(0), rtol=1e-12, atol=1e-13)
+    assert again.extend(15).state.t == 15
+    for other in others:
+        for rounds, how in ((12, "resume"), (20, "extend")):
+            more = {"out": path, how: True, **given}
+            resume = lambda a=other, T=rounds, m=more: jaxfl.simulate(a, problem, KEY, T, **m)  # noqa: E731
+            refused(resume, f"its storage is .{kind}., this one's .*.")
+    options: dict[str, Any] = {**given, "rounds": 6, "out": tmp_path / "sweep", "lr": [0.1]}
+    found = jaxfl.sweep(algorithm, problem, **options)
+    assert config(found)["settings"]["parts"]["storage"] == kind
+    swept = lambda: jaxfl.sweep(others[0], problem, resume=True, **options)  # noqa: E731
+    refused(swept, f'storage is "{kind}", this one')
 
 
 @pytest.mark.once
@@ -233,7 +183,7 @@ def test_bytes_are_predicted(name: str) -> None:
     """Half of what channels and tables take; what is added to estimates stays as it is."""
     problem, found = a_problem(), {}
     for kind in ("exact", "bfloat16"):
-        plan = planned(jaxfl.algorithm(name, storage=kind), problem, 8, **numbers_of(name))
+        plan = planned(jaxfl.algorithm(name, storage=kind), problem, 8, **NUMBERS[name])
         found[kind] = memory.remembered(plan.algorithm, problem, plan.hp)
         assert sum(found[kind].values()) == sum(a.nbytes for a in jax.tree.leaves(plan.start()))
     for part, size in found["exact"].items():
@@ -241,54 +191,47 @@ def test_bytes_are_predicted(name: str) -> None:
     assert found["exact"]["links"] == 4 * problem.n * problem.model.dim
 
 
-@pytest.mark.optimized
-@pytest.mark.parametrize("kind", FEW)
-@pytest.mark.parametrize("part", ["uniform", pytest.param("everyone", marks=pytest.mark.slow)])
-def test_a_round_makes_no_copy_of_what_clients_remember(kind: str, part: str) -> None:
-    """Nor one in more bits: what it works in is the same with 20 times as many clients."""
-
+def of_many(n: int, m: int, d: int) -> Problem:
     def make(s: jax.Array, i: jax.Array, j: jax.Array) -> tuple[jax.Array, jax.Array]:
-        v = jnp.sin((jnp.arange(100) + 1.0) * (i + j) * s)
+        v = jnp.sin((jnp.arange(d) + 1.0) * (i + j) * s)
         return v, (v[0] > 0).astype(jnp.int32)
 
+    data = jaxfl.data.generated(make, n, m, source=jnp.float32(0.1), classes=2)
+    return jaxfl.make_problem(jaxfl.models.logistic(d), data, np.zeros(d))
+
+
+@pytest.mark.full
+@pytest.mark.optimized
+@KINDS
+@pytest.mark.parametrize("part", ["uniform", "everyone"])
+def test_a_round_makes_no_copy_of_what_clients_remember(kind: str, part: str) -> None:
+    """Nor one in more bits: what it works in is the same with 20 times as many clients."""
     algorithm = jaxfl.algorithm("soteriafl_sgd", storage=kind, participation=participation(part))
+    given = {"lr": 0.1, "clip": 1.0, "sigma": 0.1, "k": 4, "batch": 1}
+    given |= {"cohort": 100} if part == "uniform" else {}
     taken = []
     for n in (3_000, 60_000):
-        data = jaxfl.data.generated(make, n, 2, source=jnp.float32(0.1), classes=2)
-        problem = jaxfl.make_problem(jaxfl.models.logistic(100), data)
-        given = {**NUMBERS, "batch": 1} | ({"cohort": 100} if part == "uniform" else {})
-        program = planned(algorithm, problem, 3, **given).round(donate_argnums=1)
+        program = planned(algorithm, of_many(n, 2, 100), 3, **given).round(donate_argnums=1)
         taken.append(program.memory_analysis().temp_size_in_bytes)
     assert taken[1] - taken[0] < 60_000 * 2 * 100 / 4  # a quarter of what is remembered
 
 
 @pytest.mark.once
 def test_a_run_that_is_too_large_is_told_what_helps(monkeypatch: pytest.MonkeyPatch) -> None:
-    n, d = 20_000, 1_000_000
-
-    def make(source: object, i: jax.Array, j: jax.Array) -> tuple[jax.Array, jax.Array]:
-        return jnp.zeros(d) + i, jnp.int32(0)
-
-    data = jaxfl.data.generated(make, n, 1, classes=2)
-    problem = jaxfl.make_problem(jaxfl.models.logistic(d), data, np.zeros(d))
+    problem, given = of_many(20_000, 1, 1_000_000), {"batch": 1, "sigma": 0.1, "lr": 0.1}
     for there, words in ((50, r"take storage='bfloat16' \(37.3 GiB\), fewer"), (30, "take fewer")):
         monkeypatch.setattr(memory, "free", lambda device, there=there: there * 2**30)
-        given = {"batch": 1, "sigma": 0.1, "lr": 0.1}
-        run = lambda: jaxfl.simulate("soteriafl_sgd", problem, jax.random.key(0), 2, **given)  # noqa: E731
-        refused(run, words)
+        refused(lambda: jaxfl.simulate("soteriafl_sgd", problem, KEY, 2, **given), words)
 
 
-def half(name: str, storage: str = "float16", **parts: Any) -> jaxfl.Algorithm:
-    return jaxfl.algorithm(name, storage=storage, **parts)
+def half(name: str, storage: str = "float16", **parts: Any) -> Any:
+    return lambda: jaxfl.algorithm(name, storage=storage, **parts)
 
 
-@pytest.mark.once
-@mistakes(
-    (lambda: half("soteriafl_sgd", "bfloat"), "bfloat16"),
-    (lambda: half("ldp_sgd"), "keep nothing of a client"),
-    (lambda: half("sdm_dsgd"), "keep nothing of a client"),
-    (lambda: half("soteriafl_sgd", compressor=compressor("identity")), "keep nothing"),
-    (lambda: half("soteriafl_sgd", aggregation=aggregation("secure_sum")), "acts on sums alone"),
+test_what_cannot_be_is_refused = refusals(
+    (half("soteriafl_sgd", "bfloat"), "bfloat16"),
+    (half("ldp_sgd"), "keep nothing of a client"),
+    (half("sdm_dsgd"), "keep nothing of a client"),
+    (half("soteriafl_sgd", compressor=compressor("identity")), "keep nothing"),
+    (half("soteriafl_sgd", aggregation=aggregation("secure_sum")), "acts on sums alone"),
 )
-def test_what_cannot_be_is_refused(call: Any, words: str) -> None:
-    refused(call, words)

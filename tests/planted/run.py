@@ -2,6 +2,8 @@
 
 python tests/planted/run.py [WORD ...]      the bugs whose names hold one of the words, or all
 python tests/planted/run.py --check         only that each bug has its place and its tests
+
+Tests of the plain tier alone are run: by them each bug has to be caught.
 """
 
 from __future__ import annotations

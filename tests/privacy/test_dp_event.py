@@ -71,6 +71,7 @@ def theirs(event: Any, delta: float) -> float:
     return float(one.compose(dp_event(event, delta)).get_epsilon(delta))
 
 
+@pytest.mark.plain
 @pytest.mark.parametrize("name", EXACT)
 def test_their_accountant_gives_our_eps(name: str) -> None:
     event = EXACT[name]
@@ -84,6 +85,7 @@ def test_their_bound_of_subsets_holds_ours(name: str) -> None:
     assert 1 <= theirs(event, DELTA) / epsilon(event, DELTA).eps <= 2
 
 
+@pytest.mark.full
 def test_gaussians_are_exported_for_every_accountant() -> None:
     """No convention of dp_accounting for neighbours makes their eps smaller than ours."""
     event = dp_event(FULL, DELTA)
@@ -113,6 +115,7 @@ def test_sampling_with_replacement_is_described_though_nobody_accounts_for_it() 
     assert accountant(event, DELTA).startswith("none")
 
 
+@pytest.mark.full
 def test_every_algorithm_exports() -> None:
     """All but those whose records enter every release, drawn or not."""
     lost = {"soteriafl_svrg", "soteriafl_saga", "ldp_svrg"}

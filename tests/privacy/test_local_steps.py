@@ -68,6 +68,7 @@ def test_the_baseline_claims_what_the_paper_prints() -> None:
     assert claim.eps == pytest.approx(float(zcdp_eps(a, DELTA)))
 
 
+@pytest.mark.plain
 @pytest.mark.parametrize(
     ("part", "devices", "releases"),
     [("everyone", 6, 12), ("uniform", 4, 12), ("balanced", 4, 8), ("poisson", 1, 12)],
@@ -79,6 +80,7 @@ def test_who_takes_part_decides_what_a_sum_hides(part: str, devices: int, releas
     assert (found.sensitivity.devices, found.releases) == (devices, releases)
 
 
+@pytest.mark.plain
 @pytest.mark.parametrize(("rows", "releases"), [("poisson", 8), ("shuffled", 12)])
 def test_epochs_are_counted_in_rounds_and_not_in_turns(rows: str, releases: int) -> None:
     """4 of 6 clients each, in turn: a client is asked in 8 of 12 rounds, and its epochs go on in all."""
@@ -87,6 +89,7 @@ def test_epochs_are_counted_in_rounds_and_not_in_turns(rows: str, releases: int)
     assert found.releases == releases
 
 
+@pytest.mark.plain
 @pytest.mark.parametrize(("tau", "hides"), [(1, True), (3, False)])
 def test_other_samplers_release_every_step(tau: int, hides: bool) -> None:
     parts = {"sampler": sampler("without_replacement")}
@@ -153,6 +156,7 @@ def test_non_private_algorithms_claim_nothing(name: str) -> None:
     assert (plan.event, plan.claim) == (NoClaim("nothing is noised"), None)
 
 
+@pytest.mark.plain
 @pytest.mark.parametrize("part", ["everyone", "uniform", "balanced", "poisson"])
 def test_dp_fedavg_protects_clients(part: str) -> None:
     """S/r beside sigma, by hand; Poisson sampling amplifies."""
@@ -171,6 +175,7 @@ def test_dp_fedavg_protects_clients(part: str) -> None:
         assert proven == pytest.approx(whole, rel=1e-9)
 
 
+@pytest.mark.plain
 @pytest.mark.parametrize("rows", ["fresh", "poisson", "without_replacement", "single_pass"])
 def test_uniform_cohorts_hide_clients_that_remember_nothing(rows: str) -> None:
     parts = {"fresh": True} if rows == "fresh" else {"sampler": sampler(rows)}

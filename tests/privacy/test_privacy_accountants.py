@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binom, norm
 from told import mistakes, refused
-from vectors import answers, question
+from vectors import answers
 
 from jaxfl.privacy.accountants import delta, epsilon
 from jaxfl.privacy.calibration import sigma_for
@@ -65,6 +65,7 @@ def event(scheme: str = "poisson", m: int = 1000, b: float = 50, T: int = 60, **
 # --- the Gaussian mechanism ----------------------------------------------------------------------
 
 
+@pytest.mark.plain
 @pytest.mark.parametrize(
     ("mu", "eps", "value"),  # 30 digits of mpmath, rounded
     [
@@ -222,6 +223,7 @@ def dp() -> Any:
     return library
 
 
+@pytest.mark.plain
 @pytest.mark.parametrize(
     ("relation", "m", "b", "T", "sigma", "d"),
     [
@@ -308,6 +310,7 @@ def test_all_records_in_every_batch_is_the_full_gradient() -> None:
     assert full.method.endswith("closed form")
 
 
+@pytest.mark.plain
 @pytest.mark.parametrize(("b", "m", "T"), [(40, 500, 50), (40, 40, 5)])
 def test_realisable_attacks_stay_below_the_bounds(b: int, m: int, T: int) -> None:
     """With replacement: an outlier among opposite ones, N(2kg) mixed over its k draws of b, cannot be
@@ -423,6 +426,7 @@ def test_shuffled_epochs() -> None:
     assert ragged.eps <= gdp_eps(g, 1e-5) * SLACK
 
 
+@pytest.mark.plain
 @pytest.mark.parametrize("sigma", [1.0, 1e-3])
 @pytest.mark.parametrize("T", [1, 2, 3])
 def test_part_of_an_epoch_uses_a_record_by_the_share_of_its_places(T: int, sigma: float) -> None:
@@ -486,6 +490,7 @@ def test_shuffled_svrg_counts_epochs_of_whole_batches() -> None:
     assert epsilon(made, 1e-5, "reveal").eps == pytest.approx(gdp_eps(mu, 1e-5))
 
 
+@pytest.mark.plain
 @pytest.mark.parametrize("fixed", [False, True])
 def test_the_chain_spends_no_more_than_delta(fixed: bool) -> None:
     """``d1 + e^{e1} d2 + e^{e1+e2} d3 = delta``: at the best of the shares tried here, or the fixed
@@ -631,19 +636,8 @@ def check(vector: Vector) -> int:
     return compared
 
 
+@pytest.mark.full
 def test_vectors(vectors: dict[str, Vector]) -> None:
     assert len(vectors) >= 69
     for name, vector in vectors.items():
         assert check(vector) > 0, name
-
-
-@pytest.mark.parametrize("name", ["svrg-a9a-eps1", "svrg-mnist-eps2", "svrg-half"])
-def test_sharing_delta_well_is_never_worse(name: str, vectors: dict[str, Vector]) -> None:
-    """The default chain bound against the vectors' own, and against what is realisable."""
-    vector = vectors[name]
-    _, params = question(vector)
-    drawn = Sampling("poisson", params["samples"], params["batch"])
-    event = Event(drawn, svrg(params["clip"]), vector["paper_sigma"], params["rounds"])
-    best, fixed = (epsilon(event, params["delta"], m).eps for m in ("chain", "chain_fixed"))
-    assert vector["eps_at_paper_lower"] < best <= fixed * (1 + 1e-4)
-    assert best <= vector["eps_chain_at_paper"]

@@ -15,11 +15,12 @@ from told import refused
 
 import jaxfl
 from jaxfl.audit.checks import sensitivity
-from jaxfl.engine import record, results
+from jaxfl.engine import results
 from jaxfl.privacy.accountants import delta, epsilon
 from jaxfl.privacy.events import Event, Mean, Sampling, batch_clipped, saga, svrg
 from jaxfl.privacy.gaussian import gdp_eps
 from jaxfl.privacy.profiles import poisson
+from jaxfl.problems import identity
 
 pytestmark = pytest.mark.once
 
@@ -46,6 +47,7 @@ def test_a_small_bound_counts_as_a_clip_and_a_large_one_as_twice_the_whole(schem
     assert proven(batch_clipped(None, 0.05), scheme) == math.inf
 
 
+@pytest.mark.plain
 @pytest.mark.parametrize("q", [0.01, 0.2])
 @pytest.mark.parametrize("eps", [0.1, 1.0, 3.0])
 def test_where_an_undrawn_record_leaves_the_mean_at_the_rim(q: float, eps: float) -> None:
@@ -189,8 +191,8 @@ def test_padding_is_no_example(numbers: int, monkeypatch: pytest.MonkeyPatch) ->
     live = np.arange(problem.m_max)[None] < np.asarray(problem.count)[:, None]
     filled = np.where(live[..., None], np.asarray(a), np.float32(np.nan))
     noisy = dataclasses.replace(problem, train=(jnp.asarray(filled), y))
-    monkeypatch.setattr(record, "NUMBERS", numbers)
-    most = record.largest_gradient.__wrapped__(noisy, problem.x0)
+    monkeypatch.setattr(identity, "NUMBERS", numbers)
+    most = identity.largest_gradient.__wrapped__(noisy, problem.x0)
     assert float(most) == pytest.approx(largest_by_hand(problem, problem.x0), rel=1e-5)
 
 

@@ -70,6 +70,7 @@ EVENTS = {
 }
 
 
+@pytest.mark.plain
 @pytest.mark.parametrize("eps", [0.3, 5.0])
 @pytest.mark.parametrize("name", EVENTS)
 def test_calibrated_noise_proves_what_was_asked_from_below(name: str, eps: float) -> None:
@@ -283,6 +284,7 @@ def test_privacy_spent_grows_to_what_the_event_costs() -> None:
 EVENTS_BY_NAME = [name for name in names() if name not in CALCULATORS]
 
 
+@pytest.mark.plain
 @pytest.mark.parametrize("name", EVENTS_BY_NAME)
 def test_every_event_says_what_it_lacks_and_knows_its_names(name: str) -> None:
     refused(lambda: account(name, sigma=1.0, delta=1e-5), "needs samples")
@@ -377,6 +379,7 @@ def test_mistakes_are_named(call: Any, words: str) -> None:
     refused(call, words)
 
 
+@pytest.mark.full
 def test_every_private_algorithm_can_be_calibrated() -> None:
     numbers = {"batch": 50, "smoothness": 1.0, "diameter": 1.0, "update_clip": 1.0}
     for name in EVENTS_BY_NAME:

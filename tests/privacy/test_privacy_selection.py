@@ -77,6 +77,7 @@ def exact(eps: float, mu: float, runs: float) -> float:
     return worst
 
 
+@pytest.mark.plain
 @pytest.mark.parametrize("mu", [0.1, 0.7, 3.0])
 @pytest.mark.parametrize("runs", [1.5, 10, 1000])
 @pytest.mark.parametrize("d", [1e-2, 1e-6])

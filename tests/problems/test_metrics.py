@@ -1,4 +1,4 @@
-"""Exact evaluation against sums written out client by client, and the published anchors."""
+"""Exact evaluation against sums written out client by client."""
 
 from typing import Any
 
@@ -18,10 +18,8 @@ from jaxfl.problems.facts import multiplications
 from jaxfl.problems.metrics import evaluate_metrics, even, full_gradient, mean_gradient
 
 COUNT = np.asarray([7, 3, 5], np.int32)
-NAMES = "logistic", "mlp_sigmoid", "custom", "linen"
-ENTRY = pytest.mark.parametrize(
-    "entry", [e for e in ZOO if e.name in NAMES], ids=lambda entry: entry.name
-)
+NAMED = [e for e in ZOO if e.name in ("logistic", "mlp_sigmoid", "custom", "linen")]
+ENTRY = pytest.mark.parametrize("entry", NAMED, ids=lambda entry: entry.name)
 
 
 def ragged(entry: Entry) -> Problem:
@@ -105,15 +103,10 @@ def test_metrics_of_each_client_on_its_own_test_records(rows: int) -> None:
 @pytest.mark.parametrize("y", [0, 1])
 def test_accuracy_counts_the_right_ones(y: int) -> None:
     """Signs and classes by hand: predicted 1, 0, 1, and a tie that counts as 0."""
-    a = np.asarray([[[2.0], [-1.0], [0.5], [0.0]]])
-    labels = np.full((1, 4), y)
-    for model, x in (
-        (models.logistic(1), [1.0]),
-        (models.hinge(1), [1.0]),
-        (models.softmax_regression(1, 2, bias=False), [0.0, 1.0]),
-    ):
-        problem = make_problem(model, (a, labels), x0=np.asarray(x))
-        assert problem.x0 is not None
+    data = np.asarray([[[2.0], [-1.0], [0.5], [0.0]]]), np.full((1, 4), y)
+    softmax = models.softmax_regression(1, 2, bias=False)
+    for model, x in ((models.logistic(1), [1]), (models.hinge(1), [1]), (softmax, [0, 1])):
+        problem = make_problem(model, data, x0=np.asarray(x, float))
         assert jax.jit(evaluate_metrics)(problem, problem.x0)["accuracy"] == 0.5
 
 
@@ -125,39 +118,30 @@ def test_full_gradient_is_the_clipped_mean_of_each_client(entry: Entry) -> None:
     grads = by_client(jax.jit(jax.vmap(jax.grad(model.loss), (None, 0)))(x, rows))
     size = [np.linalg.norm(g, axis=1, keepdims=True) for g in grads]
     for bound in (float(np.median(np.concatenate(size))), np.inf):
-        expected = [
-            (g * np.minimum(1, bound / s)).mean(axis=0) for g, s in zip(grads, size, strict=True)
-        ]
+        each = zip(grads, size, strict=True)
+        expected = [(g * np.minimum(1, bound / s)).mean(axis=0) for g, s in each]
         for numbers in (3 * (model.kernel.width + FEATURES + 1), 1 << 22):
-            h = jax.jit(full_gradient, static_argnums=3)(problem, x, jnp.asarray(bound), numbers)
-            np.testing.assert_allclose(h, expected, rtol=2e-5, atol=1e-6)
-            h = jax.jit(mean_gradient, static_argnums=3)(problem, x, jnp.asarray(bound), numbers)
-            np.testing.assert_allclose(h, np.mean(expected, 0), rtol=2e-5, atol=1e-6)
+            for f, right in ((full_gradient, expected), (mean_gradient, np.mean(expected, 0))):
+                found = jax.jit(f, static_argnums=3)(problem, x, jnp.asarray(bound), numbers)
+                np.testing.assert_allclose(found, right, rtol=2e-5, atol=1e-6)
 
 
 def test_blocks() -> None:
     assert [even(6000, 4539), even(10, 3), even(7, 7), even(5, 100)] == [3000, 3, 7, 5]
 
 
-@pytest.mark.parametrize("name", ["evaluate_metrics", "full_gradient", "mean_gradient"])
-def test_memory_is_that_of_a_block(name: str) -> None:
+@pytest.mark.parametrize("of", [evaluate_metrics, full_gradient, mean_gradient])
+def test_memory_is_that_of_a_block(of: Any) -> None:
     """Neither the activations of all rows nor a copy of the data."""
     model = models.mlp(30, 50, 3)
     data = np.zeros((2, 20_001, 30), np.float32), np.zeros((2, 20_001), np.int32)
-    problem = make_problem(model, data)
-    x = jnp.zeros(model.dim)
-    if name == "evaluate_metrics":
-        lowered = jax.jit(evaluate_metrics, static_argnums=2).lower(problem, x, 500)
-    else:
-        gradient = full_gradient if name == "full_gradient" else mean_gradient
-        lowered = jax.jit(gradient, static_argnums=3).lower(problem, x, jnp.asarray(1.0), 100_000)
-    analysis = lowered.compile().memory_analysis()
+    problem, x = make_problem(model, data), jnp.zeros(model.dim)
+    more = (500,) if of is evaluate_metrics else (jnp.asarray(1.0), 100_000)
+    program = jax.jit(of, static_argnums=1 + len(more)).lower(problem, x, *more).compile()
+    analysis = program.memory_analysis()
     if analysis is None:
         pytest.skip("this backend does not tell its memory")
     assert analysis.temp_size_in_bytes < 2e6  # the features alone take 4.8e6
-
-
-# --- published anchors ---------------------------------------------------------------------------
 
 
 def test_validation_examples_are_set_aside_from_the_test() -> None:
@@ -176,32 +160,25 @@ def test_validation_examples_are_set_aside_from_the_test() -> None:
     losses = jax.vmap(model.loss, (None, 0))(x, problem.validation)
     np.testing.assert_allclose(found["validation_loss"], losses.mean(), rtol=1e-6)
     assert found["validation_loss"] != found["test_loss"]
-    bare = data._replace(test=None)
     split = r"validation_share = .* (below 1|on one side)"
-    for of, share, words in (
-        (data, 1.0, split),
-        (data, 0.01, split),
-        (bare, 0.3, "there are none"),
-    ):
-        refused(lambda d=of, s=share: make_problem(model, d, validation_share=s), words)
+    refused(lambda: make_problem(model, data, validation_share=1.0), split)
+    refused(lambda: make_problem(model, data, validation_share=0.01), split)
+    bare = data._replace(test=None)
+    refused(lambda: make_problem(model, bare, validation_share=0.3), "there are none")
 
 
-@ENTRY
-def test_metrics_on_some_records_are_those_of_a_problem_of_them(entry: Entry) -> None:
+def test_metrics_on_some_records_are_those_of_a_problem_of_them() -> None:
     """Evenly spaced: 4 of 7 records are 0, 1, 3, 5; a client with fewer records has all of them."""
+    entry = next(e for e in ZOO if e.name == "logistic")
     a, y = examples(entry, 21)
     rows = a.reshape(3, 7, -1), y.reshape(3, 7)
     test, model = examples(entry, 11, seed=4), entry.build()
     some = make_problem(model, ClientData(rows, COUNT, test), eval_records=4)
-    assert (some.evaluated, make_problem(model, ClientData(rows, COUNT, test)).evaluated) == (
-        4,
-        None,
-    )
     chosen = [[0, 1, 3, 5], [0, 1, 2, 2], [0, 1, 2, 3]]
     few = tuple(np.stack([leaf[i, j] for i, j in enumerate(chosen)]) for leaf in rows)
     alone = make_problem(model, ClientData(few, np.minimum(COUNT, 4), test))
-    x = point(model, 1)
-    found, expected = evaluate_metrics(some, x), evaluate_metrics(alone, x)
+    assert (some.evaluated, alone.evaluated) == (4, None)
+    found, expected = (evaluate_metrics(of, point(model, 1)) for of in (some, alone))
     assert found.keys() == expected.keys()
     for name in found:
         np.testing.assert_allclose(found[name], expected[name], rtol=1e-6, err_msg=name)
@@ -230,6 +207,7 @@ def test_the_number_of_evaluated_records_follows_from_the_work() -> None:
     refused(wrong, "cannot be chosen for generated samples")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("numbers", [64, 1 << 20])
 def test_gradients_of_convolutions(monkeypatch: pytest.MonkeyPatch, numbers: int) -> None:
     """Made of factors, in blocks of any size, where XLA is slow; equal to the gradient of the mean."""
@@ -252,6 +230,7 @@ def test_gradients_of_convolutions(monkeypatch: pytest.MonkeyPatch, numbers: int
     np.testing.assert_allclose(found["grad_norm_sq"], jnp.sum(gradient**2), 1e-4)
 
 
+@pytest.mark.full
 def test_the_multiplications_of_a_loss() -> None:
     """Of a convolution's 4 x 4 places, 25 weights and 2 filters, and of each step of a recurrent layer."""
     image = jax.ShapeDtypeStruct((4, 4, 1), jnp.float32), jax.ShapeDtypeStruct((), jnp.int32)

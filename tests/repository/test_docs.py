@@ -17,9 +17,8 @@ from PIL import Image
 from scripts import ROOT, load
 
 import jaxfl
-from jaxfl.cli.build import algorithm_of
-from jaxfl.cli.options import Setup
-from jaxfl.cli.parser import parse_run
+from jaxfl.cli.build import choose_algorithm
+from jaxfl.cli.parser import parse
 
 pytestmark = pytest.mark.once
 
@@ -43,8 +42,8 @@ def test_the_page_of_algorithms_is_generated(generator: ModuleType) -> None:
     commands = re.findall(r"`jaxfl run ([a-z0-9_]+.*)`$", written, re.MULTILINE)
     assert len(commands) == written.count("\n### ")
     for command in commands:
-        given, _ = parse_run(command.split())
-        assert algorithm_of(Setup(**given)).name == command.split()[0]
+        study, _ = parse("run", command.split())
+        assert choose_algorithm(study.setup).name == command.split()[0]
 
 
 def test_the_picture_of_the_readme_is_what_the_code_draws() -> None:
@@ -62,6 +61,7 @@ def test_every_docstring_has_the_equation(generator: ModuleType) -> None:
         assert generator.equation(make), f"{name} has no equation block"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", DOCTESTED)
 def test_examples_in_docstrings(name: str) -> None:
     module = importlib.import_module(name)
@@ -113,10 +113,6 @@ def test_examples_of_pages(page: str, tmp_path: Path, monkeypatch: pytest.Monkey
         exec(compile(block, page, "exec"), scope)
 
 
-def test_names_that_come_late_are_listed() -> None:
-    assert {*jaxfl.__all__} <= {*dir(jaxfl)}
-
-
 TYPED = """
 from typing import assert_type
 import jaxfl, numpy, xarray
@@ -126,11 +122,11 @@ def look(run: jaxfl.Run, problem: jaxfl.Problem) -> None:
     assert_type(run.privacy(), Report)
     assert_type(jaxfl.load("run.nc"), xarray.Dataset)
     assert_type(jaxfl.privacy.epsilon(jaxfl.privacy.NoClaim("none"), 1e-5).eps, float)
-    jaxfl.sweep("cdp_sgd", {"lr": numpy.array([0.1]), "k": range(3)}, problem)
+    jaxfl.sweep("cdp_sgd", problem, lr=numpy.array([0.1]), k=range(3))
 """
 
 
-@pytest.mark.slow  # mypy reads the package anew
+@pytest.mark.full  # mypy reads the package anew
 def test_types_of_what_users_call(tmp_path: Path) -> None:
     """Checked as a user's own file is."""
     file = tmp_path / "user.py"

@@ -80,17 +80,10 @@ assert (four["gradients"] == one["gradients"]).all()
 assert np.abs(whole_run.metrics["loss"] - split_run.metrics["loss"]).max() < 1e-4
 """,
 }
-# Half a minute each: they compile many sweeps, which tests/engine/test_sweeps*.py do too.
-LONG = ("2-sweeps", "5-devices")
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        pytest.param(path, id=path.stem, marks=pytest.mark.slow if path.stem in LONG else ())
-        for path in NOTEBOOKS
-    ],
-)
+@pytest.mark.full
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_it_runs_and_its_text_holds(
     path: Path, runner: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -115,6 +108,7 @@ def test_what_they_store_is_whole_and_small() -> None:
         assert not any(o.output_type == "error" for cell in stored for o in cell.outputs)
 
 
+@pytest.mark.full
 def test_a_false_assertion_is_noticed(runner: ModuleType, tmp_path: Path) -> None:
     nbclient, nbformat, _ = map(pytest.importorskip, ("nbclient", "nbformat", "ipykernel"))
     cells = [nbformat.v4.new_code_cell("one = 1")]

@@ -15,7 +15,7 @@ def test_every_bug_has_one_place_and_tests() -> None:
         assert files_of(bug)
 
 
-@pytest.mark.slow  # another process for each of them
+@pytest.mark.full  # another process for each of them
 @pytest.mark.parametrize("name", BUGS)
 def test_planted_bugs_are_caught(name: str) -> None:
     outcome = tried(BUGS[name])

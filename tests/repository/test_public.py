@@ -46,13 +46,6 @@ def test_every_command_of_a_workflow_is_a_script_of_the_repository() -> None:
                 )  # tags can be moved
 
 
-def test_the_address_of_the_project_stands_in_one_place(tmp_path: Path) -> None:
-    tool = load(".ci/address")
-    old = tool.address()
-    text = f"[a](https://github.com/{old}/blob/main/x), {old}, https://github.com/{old}-other"
-    assert tool.moved(text, old, "me/mine") == text.replace(f"com/{old}/", "com/me/mine/")
-
-
 def test_links_that_lead_nowhere_are_found(tmp_path: Path) -> None:
     tool = load(".ci/links")
     (tmp_path / "a").mkdir()

@@ -8,17 +8,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from planned import planned
+from planned import forget, planned
 from rows import ROWS
 from scripts import eight, end, start
 
 import jaxfl
+from jaxfl.engine import compute
 from jaxfl.parts.compressors import compressor
 from jaxfl.parts.sampling import sampler
 from jaxfl.rounds import Federated
 
 NAMES = ("ldp_svrg", "soteriafl_svrg", "soteriafl_saga", "mu2_untrusted", "isrl_svrg")
-FRESH = iter(range(900, 1000))  # lengths of chunks: another program than any before
 
 
 class Each(Federated):
@@ -93,18 +93,21 @@ def test_blocks_chunks_and_resuming_change_nothing(
     key, problem, given = jax.random.key(1), double(name), numbers_of(name)
     whole = jaxfl.simulate(each, problem, key, 12, eval_every=4, **given)
     monkeypatch.setattr(Federated, "block_sizes", lambda self, problem, hp: (2, 2))
-    path, now = tmp_path / "run.npz", next(FRESH)
-    jaxfl.simulate(pooled, problem, key, 5, eval_every=4, checkpoint=path, chunk=now, **given)
-    run = jaxfl.simulate(pooled, problem, key, 12, eval_every=4, resume=path, chunk=3)
+    given |= {"eval_every": 4, "out": tmp_path / "run"}
+    monkeypatch.setattr(compute, "rounds_of_call", lambda work: 3)
+    forget()
+    jaxfl.simulate(pooled, problem, key, 5, **given)
+    run = jaxfl.simulate(pooled, problem, key, 12, extend=True, **given)
     same(run, whole)
 
 
+@pytest.mark.full
 def test_sweeps_are_the_same(x64: None) -> None:
     """Cells with coins of their own, seeds, and chunks of three runs."""
     name, grid = "ldp_svrg", {"lr": [0.1, 0.2], "refresh": [0.2, 0.5]}
     options: dict[str, Any] = {"rounds": 8, "seeds": 2, "eval_every": 4, "runs_at_once": 3}
-    options["numbers"] = {k: v for k, v in numbers_of(name).items() if k not in grid}
-    found = [jaxfl.sweep(algorithm, grid, double(name), **options) for algorithm in both(name)]
+    options |= {**numbers_of(name), **grid}
+    found = [jaxfl.sweep(algorithm, double(name), **options) for algorithm in both(name)]
     for metric in ("loss", "grad_norm_sq"):
         np.testing.assert_allclose(found[0][metric], found[1][metric], rtol=1e-9)
     for count in ("gradients", "messages", "uplink_bits"):
@@ -114,8 +117,6 @@ def test_sweeps_are_the_same(x64: None) -> None:
 SHARDED = """
     jax.config.update("jax_enable_x64", True)
     from test_pooled import both, double, numbers_of, same
-    from test_sweeps_durable import split
-    from rows import a_problem
     to = lambda a: a.astype("float64") if a.dtype.kind == "f" else a
     problem = jax.tree.map(to, a_problem(n=8))
     for name in ("ldp_svrg", "soteriafl_saga"):
@@ -124,8 +125,8 @@ SHARDED = """
         run = jaxfl.simulate(pooled, split(problem), jax.random.key(1), 6, eval_every=2, **given)
         same(run, jaxfl.simulate(each, problem, jax.random.key(1), 6, eval_every=2, **given))
         cells = [
-            jaxfl.sweep(pooled, dict(lr=[0.05, 0.1]), data, rounds=6, seeds=2, eval_every=2,
-                numbers={k: v for k, v in given.items() if k != "lr"}, devices=devices)
+            jaxfl.sweep(pooled, data, rounds=6, seeds=2, eval_every=2, devices=devices,
+                **{**given, "lr": [0.05, 0.1]})
             for data, devices in ((split(problem), None), (problem, jax.devices()[:1]))
         ]
         np.testing.assert_allclose(cells[0]["loss"], cells[1]["loss"], rtol=1e-9)
@@ -133,7 +134,7 @@ SHARDED = """
 """
 
 
-@pytest.mark.slow  # a process with eight devices; `test_eight_devices` is another
+@pytest.mark.full  # a process with eight devices; `test_eight_devices` is another
 def test_clients_split_over_devices() -> None:
     assert "all of it" in end(start(SHARDED, XLA_FLAGS=eight()))
 

@@ -40,12 +40,7 @@ def made(case: str, **more: Any) -> tuple[Any, jaxfl.Algorithm, jaxfl.Problem, d
     return jaxfl.functions(algorithm, problem, T, **more, **numbers), algorithm, problem, numbers
 
 
-# The parts of these are in other cases too.
-SLOW = [pytest.param(case, marks=pytest.mark.slow) for case in ("saga", "coded", "residual")]
-FAST = [case for case in RUNS if case not in ("saga", "coded", "residual")]
-
-
-@pytest.mark.parametrize("case", [*FAST, *SLOW])
+@pytest.mark.parametrize("case", RUNS)
 def test_a_scan_is_simulate_bit_for_bit(case: str, key: jax.Array) -> None:
     f, algorithm, problem, numbers = made(case)
     end, counts = jax.lax.scan(f.round, f.init(key), length=T)
@@ -55,6 +50,7 @@ def test_a_scan_is_simulate_bit_for_bit(case: str, key: jax.Array) -> None:
     assert int(jnp.sum(counts.clients)) == run.totals["clients"]
 
 
+@pytest.mark.full
 def test_it_works_in_loops_of_all_kinds(key: jax.Array) -> None:
     """A training loop; all of it under jit, the functions an argument; one run for each of many keys."""
     f, algorithm, problem, numbers = made("shifted")
@@ -95,7 +91,7 @@ def test_a_round_takes_no_key(key: jax.Array) -> None:
             call()
 
 
-@pytest.mark.parametrize("case", [*(c for c in FAST if c not in ("network", "phases")), *SLOW])
+@pytest.mark.parametrize("case", [c for c in RUNS if c not in ("network", "phases")])
 def test_messages_are_those_of_the_round(case: str, key: jax.Array) -> None:
     """From what is seen the round after follows, by the equations of channel, sum and server."""
     f, algorithm, *_ = made(case, messages=case == "fused")
@@ -105,7 +101,7 @@ def test_messages_are_those_of_the_round(case: str, key: jax.Array) -> None:
         seen, before = f.view(course), course
         course, counts = f.round(course)
         here = np.asarray(seen.weight) > 0
-        cohort = algorithm.cohort(key, jnp.int32(t), n, f.hp)
+        cohort = algorithm.cohort(course.key, jnp.int32(t), n, f.hp)
         chosen = np.arange(n) if cohort.index is None else np.asarray(cohort.index)
         np.testing.assert_array_equal(np.asarray(seen.clients)[here], chosen[here])
         assert int(counts.clients) == here.sum()

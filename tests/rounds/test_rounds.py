@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from planned import forget
 from probe import scale_is, steps
 from rows import a_network, a_problem
 from scipy.stats import kstest
@@ -42,7 +43,7 @@ def test_blocks_of_clients_change_no_draw(
         numbers = {**NUMBERS, "sigma": 0.02, "batch": 4}
         if clients == "uniform":
             numbers["cohort"] = 5
-        jax.clear_caches()
+        forget()
         run = jaxfl.simulate(algorithm, problem, key, 6, **numbers)
         ends.append((run.x, run.totals))
     np.testing.assert_allclose(ends[0][0], ends[1][0], rtol=1e-4, atol=1e-6)
@@ -75,7 +76,7 @@ def test_accelerators_draw_the_same(
             jax.lax, "platform_dependent", lambda *args, use=platform, **ways: ways[use](*args)
         )
         algorithm = jaxfl.algorithm(name, **parts)
-        jax.clear_caches()
+        forget()
         run = jaxfl.simulate(algorithm, problem, key, 6, **given)
         ends.append((run.x, run.totals))
     np.testing.assert_allclose(*(x for x, _ in ends), rtol=1e-4, atol=1e-6)
@@ -117,6 +118,7 @@ ALONE = {
 }
 
 
+@pytest.mark.plain
 @pytest.mark.parametrize("way", ALONE)
 def test_no_noise_comes_twice(way: str, key: jax.Array) -> None:
     """Whatever the period: of 300 rounds of one client no two have the same noise."""
@@ -131,6 +133,7 @@ def test_no_noise_comes_twice(way: str, key: jax.Array) -> None:
     assert len(np.unique(moves.round(3), axis=0)) == 300
 
 
+@pytest.mark.plain
 @pytest.mark.parametrize("name", ["cdp_gd", "sdm_dsgd"])
 def test_noise_does_not_know_the_mask(name: str) -> None:
     """Weights are drawn as noise is, and multiply it: one key for both would give their squares."""

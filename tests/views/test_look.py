@@ -2,7 +2,6 @@
 
 import contextlib
 import csv
-import dataclasses
 import io
 import json
 import os
@@ -18,7 +17,6 @@ from rows import a_problem
 from told import Shell
 
 import jaxfl
-from jaxfl.cli.options import Setup
 from jaxfl.engine import results
 from jaxfl.privacy.claims import Condition
 
@@ -206,10 +204,9 @@ def test_folders_without_a_result(tmp_path: Path, shell: Shell) -> None:
     assert f"There is no folder {place}." in shell.refused("show", place)
     place.mkdir()
     assert "holds no result.nc" in shell.refused("plot", place)
-    about = {"reached": None, "assumed": {}, "setup": dataclasses.asdict(Setup("ldp_gd"))}
-    (place / "config.json").write_text(json.dumps(about))
+    (place / "config.json").write_text(json.dumps({"command": "run"}))
     assert f"continue with `jaxfl run --resume {place}`" in shell.refused("show", place)
-    (place / "sweep.json").write_text("{}")
+    (place / "config.json").write_text(json.dumps({"command": "sweep"}))
     again = f"continue with `jaxfl sweep --resume {place}`."
     said = f"{place} is unfinished, or has lost its result.nc: {again}"
     for words in (("show", place), ("compare", place, place), ("plot", place)):
@@ -217,7 +214,7 @@ def test_folders_without_a_result(tmp_path: Path, shell: Shell) -> None:
     (place / "result.nc").write_bytes(b"CDF\x02 cut short")
     said = f"or is damaged: `jaxfl sweep --resume {place}` writes it again"
     assert said in shell.refused("show", place)
-    (place / "sweep.json").unlink()
+    (place / "config.json").unlink()
     assert "or is damaged: write it again" in shell.refused("show", place)
 
 

@@ -10,17 +10,17 @@ import jax
 import numpy as np
 import pytest
 import xarray
+from rich.console import Console
 from rows import a_problem
 from told import refused
 
 import jaxfl
 from jaxfl.engine import results
-from jaxfl.views.cells import as_sweep, final, restrict
+from jaxfl.views.cells import Grid, final, restrict
 from jaxfl.views.compare import compare
 from jaxfl.views.rows import BROKEN, FLAG, UNPROVEN, table
 from jaxfl.views.selection import select
 from jaxfl.views.tables import Column, Estimate, Mark, Table
-from jaxfl.views.targets import Links, to_target
 from jaxfl.views.words import estimate, number, prefix
 
 pytestmark = pytest.mark.once
@@ -201,14 +201,6 @@ def test_what_has_not_run() -> None:
     assert {row["state"] for row in chosen if row["eps"] == "1"} == {""}
 
 
-def test_targets_are_columns(ds: xarray.Dataset) -> None:
-    """What is in them: test_to_a_target_where_rounds_are_an_axis."""
-    chosen = select(ds).ds
-    found = table(chosen, targets=to_target(chosen, "loss", target=0.8, links=Links(1e6)))
-    assert {"rounds_to_target", "seconds_to_target"} <= set(read(found)[0])
-    assert "uplink to loss ≤ 0.8 (kbit)" in found.text()
-
-
 def test_one_value_of_an_axis_is_in_the_title(ds: xarray.Dataset) -> None:
     """And one seed has no error; a step size that theory chose is shown."""
     found = table(restrict(ds, {"eps": [5], "lr": [0.3]}))
@@ -246,13 +238,6 @@ def test_what_a_compressor_keeps_is_a_column() -> None:
             assert all((row["used_omega"] == "") == (row["used_k"] == "") for row in read(found))
 
 
-def test_metrics_of_ones_own(ds: xarray.Dataset) -> None:
-    own = ds.assign(margin=ds["loss"] * 2)
-    header = table(own, metrics=["margin"]).csv().splitlines()[0]
-    assert "margin,margin_se" in header
-    assert "accuracy" not in header
-
-
 # --- how it is written ---------------------------------------------------------------------------
 
 
@@ -275,6 +260,21 @@ def test_text_is_one_line_per_row() -> None:
     assert lines[3].startswith("*")
     assert lines[4:] == ["* lowest.", "a note."]
     assert "\x1b" not in hostile().text()
+
+
+def test_on_a_terminal_the_best_rows_are_bold() -> None:
+    file = io.StringIO()
+    hostile().show(Console(file=file, force_terminal=True, width=200))
+    shown = file.getvalue().splitlines()
+    assert ["\x1b[1m" in line for line in shown[2:4]] == [False, True]
+
+
+def test_a_data_frame_has_the_columns_of_csv() -> None:
+    frame = hostile().to_pandas()
+    assert [*frame] == ["a_b", "x", "x_se", "w", "best"]
+    assert [frame[name].dtype for name in ("x", "x_se", "w", "best")] == [float, float, float, bool]
+    assert frame["x"].tolist() == [1500.0, 2.5e-4]
+    assert frame["w"].isna().tolist() == [True, False]
 
 
 def test_csv_keeps_all_digits() -> None:
@@ -382,10 +382,16 @@ def test_numbers_that_differ_are_said() -> None:
     c = grids.grid({"eps": (1.0, 5.0), "lr": (0.3,)}, data="0b5", objective="10869.2793 0 29.9")
     other = grids.grid({"eps": (1.0, 5.0), "lr": (0.3,)}, objective="1.47406638 0 325.1")
     text = compare(c, other).text()
-    assert "Different data." in text
-    assert "Different objective." in text
-    assert "0b5" not in text
-    assert "10869" not in text
+    both = "a9a (10 clients) of checksum"
+    assert f"Different data: {both} 0b5 in A, {both} abc in B." in text
+    assert "objective" not in text  # of other data it is another one
+    apart = grids.grid({"eps": (1.0, 5.0), "lr": (0.3,)}, data="0b5", partition="by_label")
+    text = compare(c, apart).text()
+    assert "Different data" not in text
+    said = "a9a (by_label, 10 clients) in A, a9a (10 clients) in B"
+    assert f"Different data: {said}." in compare(apart, other).text()
+    other = grids.grid({"eps": (1.0, 5.0), "lr": (0.3,)}, data="0b5", objective="10869.2793 9 29.9")
+    assert "Different objective, in the regularizer." in compare(c, other).text()
 
 
 def test_what_diverged_is_said() -> None:
@@ -400,7 +406,7 @@ def test_what_diverged_is_said() -> None:
     run = single(3)
     whole = run.copy(deep=True)
     run["loss"][3:] = np.nan
-    one = as_sweep(run)  # lost as a sweep too
+    one = Grid.of(run).ds  # lost as a sweep too
     assert (one["diverged_at"].values, results.config(one)["kind"]) == (3, "sweep")
     assert np.isnan(final(one, "utility")).all()
     text = compare(run, whole, names=("bad", "good")).text()
@@ -415,8 +421,8 @@ def test_mistakes_in_a_comparison() -> None:
     refused(lambda: compare(b, grids.grid({"eps": (2.0,)})), "no setting in common")
     refused(lambda: compare(b, b, metrics=["los"]), "did you mean 'loss'")
     refused(lambda: table(b, metrics=["los"]), "did you mean 'loss'")
-    words = "k3 is a single run and grid a sweep"
-    refused(lambda: compare(single(3), b, names=("k3", "grid")), words)
+    words = "Only grid has the axis lr, with 2 values"
+    refused(lambda: compare(single(3), a, names=("k3", "grid")), words)
 
 
 def test_two_runs() -> None:
@@ -426,4 +432,15 @@ def test_two_runs() -> None:
     assert row["a k3"].mean == float(one["loss"][-1])
     assert row["difference"].mean == pytest.approx(float(two["loss"][-1]) - float(one["loss"][-1]))
     assert "±" not in found.text()
-    assert as_sweep(one)["loss"].dims == ("algorithm", "seed", "round")
+    assert Grid.of(one).ds["loss"].dims == ("algorithm", "seed", "round")
+    (cell,) = read(table(one, labels={"soteriafl_sgd": "Soteria"}))
+    assert (cell["algorithm"], float(cell["loss"])) == ("Soteria", row["a k3"].mean)
+
+
+def test_a_run_beside_a_sweep_of_one_cell() -> None:
+    numbers = {"batch": 4, "k": 3, "lr": 0.3, "sigma": 0.1}
+    alone = jaxfl.sweep("soteriafl_sgd", a_problem(), None, 6, **numbers)
+    found = compare(single(3), alone, names=("run", "sweep"))
+    (row,) = rows_of(found, "loss")
+    assert row["difference"].mean == pytest.approx(0, abs=1e-5)  # the same numbers up to rounding
+    assert [n for n in found.notes if n.startswith(("Only", "Different"))] == []

@@ -56,11 +56,12 @@ def measure(job: Job) -> Numbers:
                 ds = job.sweep(
                     f"{noise}-{bound:g}-{name}",
                     _method(name),
-                    {"lr": job.some(STEPS), **({"shift": shifts} if fed else {})},
                     census("by_label", job.data),
                     rounds=rounds,
                     eval_every=rounds // 50,
-                    numbers=given,
+                    lr=job.some(STEPS),
+                    **({"shift": shifts} if fed else {}),
+                    **given,
                 )
                 cell = _best(ds, "grad_norm" if noise == "none" else "loss")
                 sigma = cell.get("used_sigma", 0.0)

@@ -40,12 +40,12 @@ def measure(job: Job) -> Numbers:
                 ds = job.sweep(
                     f"{noise}-{added}-{bound:g}",
                     "dice_sgd" if added else "dp_sgd",
-                    {"lr": job.some(STEPS)},
                     census("iid", job.data, clients=1),
                     rounds=ROUNDS,
                     eval_every=0,
                     noise=noise if added and noise == "paper" else "calibrated",
-                    numbers={"clip": bound, "batch": BATCH, "delta": DELTA, **sigma, **more},
+                    lr=job.some(STEPS),
+                    **{"clip": bound, "batch": BATCH, "delta": DELTA, **sigma, **more},
                 )
                 chosen = ds.isel(lr=[int(best(ds["loss"].isel(round=-1, drop=True)).squeeze())])
                 end = {"end": lambda rounds: rounds == rounds[-1]}

@@ -120,14 +120,14 @@ def figures(
         parts.append(
             run(
                 algorithm(name, participation=sampling.uniform()),
-                {"trial": list(range(trials)), "cohort": available, "eps": eps, "lr": steps},
                 lambda trial: problem(trial),
                 jax.random.key(0),
                 rounds,
                 seeds=runs,
-                numbers={**settings, **own},
                 eval_every=0,
                 noise=noise,
+                trial=range(trials),
+                **{"cohort": available, "eps": eps, "lr": steps, **settings, **own},
             )
         )
     common = [name for name in parts[0] if all(name in part for part in parts)]

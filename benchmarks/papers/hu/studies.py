@@ -55,12 +55,12 @@ class Convergence(NamedTuple):
             return job.sweep(
                 name,
                 algorithm(),
-                {**grid, "lr": steps},
                 adult(self.model, job.data),
                 rounds=100,
                 eval_every=every,
-                numbers={"clip": 1.0, "batch": 61, "cohort": COHORT, "delta": DELTA},
                 seeds=seeds,
+                lr=steps,
+                **{**grid, "clip": 1.0, "batch": 61, "cohort": COHORT, "delta": DELTA},
             )
 
         lr = self.steps[int(best(runs("steps", self.steps, 0, job.few)))]
@@ -159,16 +159,15 @@ class Comparison(NamedTuple):
         for noise in ("paper", "calibrated"):
             ds = job.sweep(
                 noise,
-                algorithm,
-                {"algorithm": ["private_local_sgd", "local_dp_sgd"], "local_steps": [self.tau],
-                 "lr": list(steps)},
+                [algorithm("private_local_sgd"), algorithm("local_dp_sgd")],
                 adult(self.model, job.data),
                 rounds=self.rounds,
                 eval_every=1,
                 noise=noise,
-                numbers={"clip": 1.0, "batch": self.batch, "cohort": COHORT, "eps": 10.0,
-                         "delta": DELTA},
-            )  # fmt: skip
+                lr=steps,
+                **{"local_steps": [self.tau], "clip": 1.0, "batch": self.batch},
+                **{"cohort": COHORT, "eps": 10.0, "delta": DELTA},
+            )
             ds["grad_norm"] = ds["grad_norm_sq"] ** 0.5
             ds = ds.isel(lr=best(ds, ["algorithm"]))
             for cell in courses(ds, (self.metric, "test_accuracy"), windows):
@@ -225,14 +224,14 @@ class Tradeoff(NamedTuple):
             ds = job.sweep(
                 noise,
                 lambda aggregation: algorithm(aggregation=aggregation),
-                {"aggregation": ["secure_sum", "plain_sum"], "eps": list(eps), "lr": job.some(self.steps)},
                 adult(self.model, job.data),
                 rounds=total,
                 eval_every=0,
                 noise=noise,
-                numbers={"clip": 1.0, "batch": batch, "cohort": COHORT, "local_steps": self.tau,
-                         "delta": DELTA},
-            )  # fmt: skip
+                aggregation=["secure_sum", "plain_sum"],
+                **{"eps": eps, "lr": job.some(self.steps), "clip": 1.0, "batch": batch},
+                **{"cohort": COHORT, "local_steps": self.tau, "delta": DELTA},
+            )
             end = {"end": lambda rounds: rounds == rounds[-1]}
             ds = ds.isel(lr=best(ds, ["aggregation", "eps"]))
             for cell in courses(ds, ("loss", "test_accuracy"), end):

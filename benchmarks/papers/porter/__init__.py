@@ -41,11 +41,12 @@ def measure(job: Job) -> Numbers:
                     ds = job.sweep(
                         f"{how}-{graph}-{name}-{amount}",
                         algorithm(name, graph=graph),
-                        {"eps": job.some(EPS), "lr": STEPS},
                         census(how, job.data),
                         rounds=rounds,
                         eval_every=0,
-                        numbers={"clip": 1.0, "batch": BATCH, "delta": DELTA, **kept},
+                        eps=job.some(EPS),
+                        lr=STEPS,
+                        **{"clip": 1.0, "batch": BATCH, "delta": DELTA, **kept},
                     )
                     chosen = ds.isel(lr=best(ds["loss"].isel(round=-1, drop=True)))
                     place = {"how": how, "graph": graph, "amount": amount, "delta": DELTA}

@@ -100,13 +100,13 @@ def tables(
             ds = (run or _unnamed)(
                 f"{server}-{M}",
                 ALGORITHMS[server],
-                {"rho": list(rho)},
                 problem,
                 jax.random.key(0),
                 problem.m_max,
                 seeds=seeds,
-                numbers=NUMBERS,
                 eval_every=0,
+                rho=list(rho),
+                **NUMBERS,
             )
             for value in rho:
                 last = [

@@ -92,7 +92,7 @@ class Study(NamedTuple):
         if way == "batch":
             given["noise_constant"] = CONSTANT[method]
         lr, name = self.steps[METHODS.index(method)], f"{method}-{way}"
-        noise = {"noise": "paper" if way == "batch" else "calibrated", "numbers": given}
+        noise = {"noise": "paper" if way == "batch" else "calibrated", **given}
         if way == "example" and not job.fast:
             place, near = STEPS.index(lr), 1 if self.quick else len(STEPS)
             tried = STEPS[max(0, place - near) : place + near + 1]
@@ -100,21 +100,21 @@ class Study(NamedTuple):
             ds = job.sweep(
                 f"{name}-steps",
                 algorithm,
-                {"lr": tried},
                 problem,
                 rounds=rounds,
                 eval_every=rounds // 12,
                 seeds=seeds,
+                lr=tried,
                 **noise,
             )
             lr = tried[int(best(ds["utility"].isel(round=-1, drop=True)).squeeze())]
         ds = job.sweep(
             f"{name}{'' if batch is None else f'-{batch}'}",
             algorithm,
-            {"lr": [lr]},
             problem,
             rounds=rounds,
             eval_every=self.every if rounds == self.rounds else rounds,
+            lr=[lr],
             **noise,
         )
         budget = rounds * sent("cdp_sgd", self.d) / sent("ldp_sgd", self.d)

@@ -29,16 +29,12 @@ def measure(job: Job) -> Numbers:
     ds = job.sweep(
         "sweep",
         [*METHODS],
-        {
-            "how": [*SPLITS],
-            "k": job.some(KEPT),
-            "rounds": rounds,
-            "eps": job.some(EPS),
-            "lr": steps,
-        },
         lambda how: census(how, job.data),
+        rounds=rounds,
         eval_every=0,
-        numbers={"clip": 1.0, "batch": 32, "delta": DELTA},
+        how=[*SPLITS],
+        **{"k": job.some(KEPT), "eps": job.some(EPS), "lr": steps},
+        **{"clip": 1.0, "batch": 32, "delta": DELTA},
     )
     ticks = ds["rounds"].astype(int)
     last = ds["loss"].sel(rounds=ticks, round=ticks, drop=True)

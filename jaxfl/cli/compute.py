@@ -1,0 +1,490 @@
+"""`jaxfl run`, `sweep` and `profile`: compute a :class:`Study` in its folder, and show its result."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import inspect
+import os
+import sys
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from jaxfl.cli import folder as folders
+from jaxfl.cli.build import DEMO, LEAF, choose_algorithm, choose_problem, is_file, of_leaf
+from jaxfl.cli.folder import PICTURES
+from jaxfl.cli.imports import check_begun
+from jaxfl.cli.interrupt import Interrupts
+from jaxfl.cli.options import Session, Setup, Study, options
+from jaxfl.cli.parser import checked, larger, parse
+from jaxfl.cli.report import facts, head, print_json, print_table, summary
+from jaxfl.cli.written import command, flag, suggested
+from jaxfl.core.errors import (
+    DivergedWarning,
+    InputError,
+    JaxflWarning,
+    assigned,
+    printable,
+    require,
+)
+from jaxfl.core.params import known
+from jaxfl.core.progress import Bar, plural
+from jaxfl.core.types import Algorithm, Problem, Source
+from jaxfl.data.loaders import LOADERS
+from jaxfl.engine import executors, trackers
+from jaxfl.engine.grid import Grid, lay_out
+from jaxfl.engine.plan import KEPT, Options
+from jaxfl.engine.profiling import profile
+from jaxfl.engine.progress import Plan, Progress, show
+from jaxfl.engine.results import RESULT
+from jaxfl.engine.session import How, check_names
+from jaxfl.engine.simulate import Run, base_key, options_of, simulated
+from jaxfl.engine.sweep import swept
+from jaxfl.views import plots
+from jaxfl.views.bounds import bounds, possible
+from jaxfl.views.pictures import draw
+from jaxfl.views.rows import table
+from jaxfl.views.selection import AUTO, CRITERIA, select
+from jaxfl.views.tables import Table, by_rows
+from jaxfl.views.words import in_units
+
+if TYPE_CHECKING:
+    import xarray
+
+__all__ = [
+    "NO_FRONT",
+    "absolute",
+    "complete",
+    "computing",
+    "has_front",
+    "partial",
+    "run",
+    "run_profile",
+]
+
+ROUNDS = 200
+NO_FRONT = "no picture of a front: no setting ended with a value"
+
+
+def run(name: str, words: Sequence[str]) -> None:
+    """Compute what the words of a command ask for, and show it."""
+    study, session = parse(name, words)
+    study = dataclasses.replace(study, options=absolute(study.options))
+    with Interrupts() as interrupts:
+        if (continued := session.resume or session.extend) is not None:
+            place, more = Path(continued), study
+            study = folders.read(place, name)
+            study = study if session.resume else larger(study, more, continued)
+        checked(study, name)
+        _check_criterion(session.choose_by or AUTO, study)
+        with computing(study.setup, session.quiet):
+            made = _Grid(study)
+            if not continued:
+                study = made.study = complete(made) if name == "run" else _with_rounds(study)
+                place = Path(session.out or _folder(name, study))
+            try:
+                found = _computed(name, made, place, session, interrupts)
+            except KeyboardInterrupt:
+                if folders.begun(place) and not session.plan:
+                    way = command(name, "--resume", place)
+                    kept = f"; what is computed is saved: continue with {way}."
+                    raise KeyboardInterrupt(kept) from None
+                raise KeyboardInterrupt(" before anything was saved.") from None
+    if isinstance(found, Run):
+        _show_run(found, place, session)
+    elif found is not None:
+        _show_sweep(found, place, session)
+
+
+class _Planned(Exception):
+    """Ends a call with --plan."""
+
+
+def _computed(
+    name: str, made: _Grid, place: Path, session: Session, interrupts: Interrupts
+) -> Run | xarray.Dataset | None:
+    """The result; None for a plan."""
+    study, bar = made.study, Bar(quiet=session.quiet)
+    continued = session.resume or session.extend
+    if not continued and not session.plan:
+        folders.check_free(place, name)
+        if session.force:
+            made()  # what is wrong with it is found before anything is removed
+            folders.cleared(place)
+    if session.bound is not None:
+        made.check_bound()
+
+    with contextlib.ExitStack() as stack:
+        write = stack.enter_context(folders.written(place, name, study))
+
+        def announce(plan: Plan) -> None:
+            interrupts.check()
+            lines = str(plan).replace("eval_every", "--eval-every").split("\n")
+            if name == "run" and not session.plan:
+                lines = [head(made.algorithm, made.problem, made().studies[0].cells[0].rounds)]
+            for line in lines if session.plan else lines[:2]:
+                bar.say(line)
+            if session.plan:
+                if session.json:
+                    print_json(plan._asdict())
+                raise _Planned
+            write()
+
+        def update(now: Progress) -> None:
+            interrupts.check()
+            show(bar, now)
+
+        executor = None
+        if session.on is not None:
+            executor = stack.enter_context(executors.read(session.on, session.slurm_option))
+            bar.say(f"computing on {session.on}")
+        how = How(
+            None if session.plan and not continued else place,
+            # the same command again goes on; what was killed before it had a plan begins again
+            resume=not continued and folders.begun(place) and not session.plan,
+            extend=bool(continued) and folders.begun(place),
+            memory=session.memory,
+            devices=made.devices() if executor is None else None,
+            executor=executor,
+            chunk_seconds=session.chunk_seconds,
+            announce=announce,
+            progress=update,
+            callbacks=[] if session.track is None else [trackers.read(session.track)],
+        )
+        stack.enter_context(bar)
+        base = base_key(None, "", "")
+        try:
+            if name == "run":
+                return simulated(made, base, made.options(KEPT), how)
+            return swept(made, base, made.options(), how, made.study.fixed)
+        except _Planned:
+            return None
+
+
+def partial(place: Path) -> xarray.Dataset:
+    """The runs of an unfinished sweep that are there."""
+    check_begun(place)
+    made = _Grid(folders.read(place, "sweep"))
+    with computing(made.study.setup, quiet=True):
+        how = How(place)
+        return swept(made, base_key(None, "", ""), made.options(), how, made.study.fixed, only=True)
+
+
+# --- what is computed ----------------------------------------------------------------------------
+
+
+class _Grid:
+    """The grid of a study, laid out when it is called for, once."""
+
+    def __init__(self, study: Study) -> None:
+        self.study = study
+        self.grid: Grid | None = None
+
+    @functools.cached_property
+    def algorithm(self) -> Algorithm:
+        """That of a single run."""
+        return choose_algorithm(self.study.setup)
+
+    @functools.cached_property
+    def problem(self) -> Problem:
+        """The problem, where there is one."""
+        return choose_problem(self.study.setup)
+
+    def options(self, keep: Sequence[str] = ()) -> Options:
+        setup, paired = self.study.setup, self.study.paired
+        how = (setup.metrics_on, setup.stop, paired, setup.noise, setup.matmul_precision)
+        found = options_of(setup.eval_every, None, *how, keep)
+        check_names(self.study.axes.keys() - {"algorithm"}, found)
+        return found
+
+    def __call__(self) -> Grid:
+        setup, study = self.study.setup, self.study
+
+        def build(**chosen: Any) -> Algorithm:
+            return choose_algorithm(dataclasses.replace(setup, **chosen))
+
+        def pose(**chosen: Any) -> Problem:
+            return choose_problem(dataclasses.replace(setup, **chosen)) if chosen else self.problem
+
+        if self.grid is None:
+            grid = lay_out(
+                self._with_parameters(build, "algorithm", "algorithm"),
+                self._with_parameters(pose, "problem"),
+                {name: tuple(values) for name, values in study.axes.items()},
+                study.fixed,
+                study.seeds,
+                setup.noise,
+                setup.metrics_on,
+            )
+            self.grid = _with_sources(grid, study.assumed)
+        return self.grid
+
+    def _with_parameters(self, f: Callable[..., Any], axis: str, *more: str) -> Callable[..., Any]:
+        """``f`` with the axes on which it depends, in the signature that the engine reads."""
+
+        def call(**chosen: Any) -> Any:
+            return f(**chosen)
+
+        table = options(Setup)
+        names = (*more, *(n for n in self.study.axes if n in table and table[n].axis == axis))
+        parameters = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in names]
+        call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        return call
+
+    def devices(self) -> Any:
+        """Those of the kind that is asked for; None: all."""
+        import jax
+
+        kind = self.study.setup.device
+        return None if kind is None else jax.local_devices(backend=kind)
+
+    def check_bound(self) -> None:
+        """Raise unless a convergence bound can be drawn."""
+        (study,) = self().studies
+        (cell,) = study.cells
+        sources = {name: str(source) for name, source in cell.sources.items()}
+        made = study.algorithm
+        possible(made.name, dict(made.parts), cell.values, cell.facts._asdict(), sources)
+
+
+def _with_sources(grid: Grid, assumed: Mapping[str, str]) -> Grid:
+    """The grid, where the sources of some values are these."""
+    said = {name: Source.read(text) for name, text in assumed.items()}
+    studies = [
+        study._replace(cells=tuple(c._replace(sources={**c.sources, **said}) for c in study.cells))
+        for study in grid.studies
+    ]
+    return grid._replace(studies=tuple(studies))
+
+
+def complete(made: _Grid) -> Study:
+    """A new run with its defaults: rounds, and the numbers of the demonstration.
+
+    The theory's step size is safe, but too small to show any progress.
+    """
+    study = made.study
+    demonstration = not study.algorithms
+    if demonstration:
+        study = made.study = dataclasses.replace(study, algorithms=[DEMO])
+    algorithm, least = made.algorithm, int(made.problem.count.min())
+    study = _with_rounds(study)
+    numbers, assumed, body = dict(study.numbers), dict(study.assumed), algorithm.body
+    if "rounds" in assumed and body is not None and body.estimator.sampler.single_pass:
+        most = least // int(numbers.get("batch", [1])[0])
+        if 0 < most < ROUNDS:  # the default is more than one pass
+            numbers["rounds"], assumed["rounds"] = [most], "default: one pass"
+    if demonstration:
+        # in a longer run the noise is larger, and so the steps are smaller
+        step = 0.6 * min(1.0, ROUNDS / (numbers["rounds"][0] or ROUNDS))
+        fitted = {"lr": step, "batch": min(32, least)} | ({} if "k" in numbers else {"omega": 1.0})
+        for name in (algorithm.names & fitted.keys()) - numbers.keys():
+            numbers[name], assumed[name] = [fitted[name]], "demonstration"
+    return dataclasses.replace(study, numbers=numbers, assumed=assumed)
+
+
+def _with_rounds(study: Study) -> Study:
+    if "rounds" in study.numbers:
+        return study
+    numbers, assumed = {**study.numbers, "rounds": [ROUNDS]}, {**study.assumed, "rounds": "default"}
+    return dataclasses.replace(study, numbers=numbers, assumed=assumed)
+
+
+def _check_criterion(text: str, study: Study) -> None:
+    """Raise, before anything is computed, for a criterion by which nothing can be selected."""
+    way, colon, name = text.rpartition(":")
+    known("criterion named", name, {AUTO: "", **CRITERIA})
+    shape = "must read min:NAME or max:NAME, or just NAME"
+    test = "would select on the test data, which then no longer measure how well the choice generalises"
+    other = "use a training metric, or --validation-share and --choose-by validation_accuracy"
+    share = "set test examples aside, as in --validation-share 0.5"
+    usable = study.setup.validation_share or not name.startswith("validation_")
+    require(not colon or way in ("min", "max"), shape, choose_by=text)
+    require(not name.startswith("test_"), test, other, choose_by=text)
+    require(usable, "needs validation data", share, choose_by=text)
+
+
+def _folder(name: str, study: Study) -> Path:
+    """The default folder of the result."""
+    data = [Path(str(one)).stem for one in study.options.get("data", [Setup().data])]
+    names = [*study.algorithms, *data]
+    if name == "run":
+        return Path("results") / "-".join([*names, f"s{study.seeds[0]}"])
+    return Path("results") / "-".join(["sweep", *names])[:100]
+
+
+def absolute(given: dict[str, list[Any]]) -> dict[str, list[Any]]:
+    """The options with absolute paths, which hold wherever the run is resumed."""
+
+    def path(value: str) -> str:
+        return str(Path(os.path.expanduser(value)).resolve())
+
+    def data(value: str) -> str:
+        if (folder := of_leaf(value)) is not None:
+            return f"{LEAF}{path(folder)}"
+        return value if value in LOADERS or not is_file(value) else path(value)
+
+    readers = {"data": data, "test_data": path, "data_dir": path}
+    return {
+        name: [*map(readers[name], values)] if name in readers else values
+        for name, values in given.items()
+    }
+
+
+def run_profile(words: Sequence[str]) -> None:
+    """usage: jaxfl profile [ALGORITHM] [--OPTION VALUE ...]
+
+    Measure the time of one round by phase (random draws, reading samples, gradients, messages), of its
+    compilation and of an evaluation, and compare its arithmetic and memory traffic with a large matrix
+    product and a copy on the same machine.  The options are those of `jaxfl run`; no file is written.
+
+      jaxfl profile soteriafl_sgd --data mnist --model mlp --clients 100 --batch 32
+    """
+    import jax
+
+    study, session = parse("run", words)
+    for name in ("out", "resume", "extend", "force", "plan", "track", "no_plot"):
+        own = f"{flag(name)} is an option of `jaxfl run`, and `jaxfl profile` writes no file"
+        require(not getattr(session, name), own)
+    study = checked(dataclasses.replace(study, options=absolute(study.options)), "run")
+    numbers = {name: values[0] for name, values in study.numbers.items()}
+    with computing(study.setup):
+        algorithm, problem = choose_algorithm(study.setup), choose_problem(study.setup)
+        found = profile(
+            algorithm,
+            problem,
+            jax.random.key(study.seeds[0]),
+            numbers.pop("rounds", None) or 100,
+            noise=study.setup.noise,
+            **numbers,
+        )
+    if session.json:
+        whole = {**found._asdict(), "of_matmul": found.of_matmul, "of_copy": found.of_copy}
+        print_json({"algorithm": algorithm.name, "problem": problem.name, **whole})
+        return
+    d, T, held = problem.model.dim, found.round, sum(found.memory.values())
+    each = {f"  {name}": f"{_time(s)}, {s / T:.1%}" for name, s in found.phases.items()}
+    sizes = held, found.data, found.scratch
+    state, data, scratch = (in_units(size, "B") for size in sizes)
+    flops, traffic = in_units(found.flops, "FLOP"), in_units(found.bytes, "B")
+    speed, rate = in_units(found.flops / T, "FLOP/s"), in_units(found.bytes / T, "B/s")
+    most, copy = in_units(found.matmul, "FLOP/s"), in_units(found.copy, "B/s")
+    cached = ", much of it in caches" * (found.of_copy > 1)
+    rows = {
+        "compilation": f"{found.trace:.2f} s tracing, {found.compile:.2f} s compiling one round",
+        "round": f"{_time(T)}, {1 / T:,.0f} rounds/s",
+        **each,
+        "evaluation": f"{_time(found.evaluation)}, as long as {found.evaluation / T:,.1f} rounds",
+        "arithmetic": f"{flops} a round, {speed}: {found.of_matmul:.1%} of a large matrix product ({most})",
+        "traffic": f"{traffic} a round, {rate}: {found.of_copy:.2g} times a copy ({copy}){cached}",
+        "memory": f"state {state}, data {data}, scratch of a round {scratch}",
+    }
+    words = f"{algorithm.name} on {problem.name}: {plural(problem.n, 'client')}, d = {d:,}; {found.device}"
+    print_table(Table(words, by_rows({"name": "", "words": ""}, [*rows.items()])))
+
+
+def _time(seconds: float) -> str:
+    factor, unit = next(
+        (f, u) for f, u in ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs")) if seconds >= f or f < 1e-3
+    )
+    return f"{seconds / factor:.3g} {unit}"
+
+
+# --- what is shown -------------------------------------------------------------------------------
+
+
+def _show_run(result: Run, place: Path, session: Session) -> None:
+    """Draw a run, and print a summary."""
+    ds, files = result.dataset(), [place / RESULT]
+    if not session.no_plot:
+        drawn = [] if session.bound is None else bounds(ds, session.bound or None)
+        plots.curves(ds, place / folders.CURVES, bounds=drawn)
+        files.append(place / folders.CURVES)
+    else:
+        (place / folders.CURVES).unlink(missing_ok=True)  # it shows an earlier end
+    if session.json:
+        print_json(facts(ds, files))
+    elif not session.quiet:
+        summary(ds, files)
+
+
+def _show_sweep(ds: xarray.Dataset, place: Path, session: Session) -> None:
+    """Draw the pictures, and print a table on standard output."""
+    files, criterion = [place / RESULT], session.choose_by or AUTO
+    if not session.no_plot:
+        with Bar(quiet=session.quiet) as bar:
+            bar.doing("drawing the pictures")
+            files += draw(ds, place / PICTURES, choose_by=criterion)
+        if not session.quiet and not has_front(files):
+            print(NO_FRONT, file=sys.stderr)
+    if session.quiet:  # NaN must not be taken for a result
+        _warn_of_divergence(ds)
+    if session.quiet and not session.json:
+        return
+    chosen = table(select(ds, criterion).ds)
+    if session.json:
+        print_json({**chosen.facts(), "files": files})
+        return
+    print_table(chosen)
+    for file in files:
+        print(printable(f"file  {file}"))
+
+
+def has_front(files: Sequence[Path]) -> bool:
+    """Whether a picture of a front is among the files."""
+    return any("-front-" in file.name for file in files)
+
+
+def _warn_of_divergence(ds: xarray.Dataset) -> None:
+    """Print how many runs diverged, if any; a table names their cells."""
+    import numpy as np
+
+    first = ds["diverged_at"].values
+    diverged = int(np.isfinite(first).sum())
+    if diverged:
+        verb, count = "are" if diverged > 1 else "is", plural(first.size, "run")
+        told = f"jaxfl: {diverged} of {count} diverged, the first by round {np.nanmin(first):.0f}, and "
+        print(f"{told}{verb} NaN from there on; take a smaller --lr.", file=sys.stderr)
+
+
+@contextlib.contextmanager
+def computing(setup: Setup, quiet: bool = False) -> Iterator[None]:
+    """Set the device and the precision of this call, and print its warnings at the end.
+
+    With ``quiet`` only those of runs that diverged: NaN must not be taken for a result.
+    """
+    import jax
+
+    with contextlib.ExitStack() as stack:
+        stack.callback(_tell, stack.enter_context(warnings.catch_warnings(record=True)), quiet)
+        warnings.simplefilter("always", JaxflWarning)
+        if setup.device == "cpu" and not getattr(jax.config, "jax_platforms", None):
+            # Before any device has started, so that no memory of a GPU is taken.
+            jax.config.update("jax_platforms", "cpu")
+        if setup.device is not None:
+            try:
+                device = jax.devices(setup.device)[0]
+            except RuntimeError:
+                none = f"is not available: JAX finds only {jax.default_backend()}"
+                way = "leave it out, or install JAX for that device"
+                raise InputError(none, way, **{"--device": setup.device}) from None
+            stack.enter_context(jax.default_device(device))
+        if setup.dtype == "float64":
+            stack.enter_context(jax.enable_x64(True))
+        yield
+
+
+def _tell(caught: Sequence[warnings.WarningMessage], quiet: bool) -> None:
+    for one in caught:
+        if not isinstance(one.message, JaxflWarning):
+            warnings.showwarning(one.message, one.category, one.filename, one.lineno)
+    said = {
+        w.message.sentence(assigned, suggested): w.message
+        for w in caught
+        if isinstance(w.message, JaxflWarning)
+    }
+    for text, message in said.items():
+        if not quiet or isinstance(message, DivergedWarning):
+            print(f"jaxfl: {text}", file=sys.stderr)
