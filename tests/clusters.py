@@ -40,7 +40,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 class Cluster:
-    """``on`` is the text of its executor; ``kill`` ends one worker as a lost machine does."""
+    """``on`` is the text of its executor; ``kill`` ends a worker as a lost machine does."""
 
     on: str
     nodes: list[Any]
@@ -50,6 +50,10 @@ class Cluster:
 
     def kill(self, i: int) -> None:
         _end(self.nodes.pop(i))
+
+    def lose(self) -> None:
+        """End the head."""
+        raise NotImplementedError
 
 
 class Dask(Cluster):
@@ -75,6 +79,9 @@ class Dask(Cluster):
         self.nodes.append(
             _start(sys.executable, "-m", "distributed.cli.dask_worker", *words, **env)
         )
+
+    def lose(self) -> None:
+        _end(self.scheduler)
 
     def stop(self) -> None:
         for process in [*self.nodes, self.scheduler]:
@@ -103,8 +110,13 @@ class Ray(Cluster):
     def kill(self, i: int) -> None:
         self.cluster.remove_node(self.nodes.pop(i), allow_graceful=False)
 
+    def lose(self) -> None:
+        self.cluster.head_node.kill_all_processes(check_alive=False, allow_graceful=False)
+
     def stop(self) -> None:
-        self.cluster.shutdown()
+        for node in self.nodes:
+            node.kill_all_processes(check_alive=False, allow_graceful=False)
+        self.lose()
         del os.environ["RAY_ADDRESS"]
 
 

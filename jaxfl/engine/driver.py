@@ -21,10 +21,9 @@ import cloudpickle
 import jax
 
 from jaxfl.core.errors import InputError, one_line, require
-from jaxfl.core.types import Key
 from jaxfl.engine import worker
 from jaxfl.engine.compute import SAVE_EVERY, SHARE, Saves
-from jaxfl.engine.plan import Chunk, Options, Program
+from jaxfl.engine.plan import Chunk
 from jaxfl.engine.program import placement
 from jaxfl.engine.store import Arrays, pack
 
@@ -56,18 +55,15 @@ class Driver:
     def __init__(
         self,
         executor: Executor,
-        programs: Sequence[Program | None],
-        keys: Sequence[Key],
-        options: Options,
+        content: worker.Content,
         saves: Saves,
-        memory: int | None,
         seconds: float | None,
     ) -> None:
-        self.executor, self.saves, self.seconds = executor, saves, seconds or CHUNK_SECONDS
-        self.content = worker.Content([*programs], [*keys], options, memory)
+        self.executor, self.content, self.saves = executor, content, saves
+        self.seconds = seconds or CHUNK_SECONDS
         self.failures: dict[int, str] = {}  # reasons of chunks that were tried often enough
         self.settings = {name: getattr(jax.config, f"jax_{name}") for name in worker.SETTINGS}
-        for program in filter(None, programs):
+        for program in filter(None, content.programs):
             require(
                 not placement(program.problem, jax.devices()).leaves,
                 f"The clients of {program.problem.name} are split over devices",

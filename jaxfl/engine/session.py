@@ -46,6 +46,7 @@ from jaxfl.engine.progress import Plan, Progress, Tracker, line, show, work
 from jaxfl.engine.results import RESULT
 from jaxfl.engine.runs import settings
 from jaxfl.engine.store import CHUNK, ROOM, Store
+from jaxfl.engine.worker import Content
 
 __all__ = ["Computed", "How", "check_names", "computed", "finished", "keys_of", "report_failures"]
 
@@ -149,8 +150,8 @@ def computed(
             _here(machine, planned, todo, saves, tracker)
         else:
             workers = stack.enter_context(opened(how.executor))
-            about_runs = planned.programs, planned.keys, planned.options
-            driver = Driver(workers, *about_runs, saves, how.memory, how.chunk_seconds)
+            content = Content(planned.programs, planned.keys, planned.options, how.memory)
+            driver = Driver(workers, content, saves, how.chunk_seconds)
             _collect(driver, planned, todo, tracker)
             failures = driver.failures
         if not alone:

@@ -2,6 +2,7 @@
 
 import os
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -34,7 +35,7 @@ def nodes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
 @pytest.mark.full  # starts a cluster, whose workers import JAX
 def test_a_node_is_added_and_one_is_killed(nodes: Cluster, tmp_path: Path) -> None:
     """The new one takes part, and computes what the other has lost."""
-    short: dict[str, Any] = {"build": "ldp_sgd", "runs_at_once": 1}
+    short: dict[str, Any] = {"runs_at_once": 1, "lr": [0.05, 0.1, 0.2]}
     done: list[int] = []
 
     def watch(now: Any) -> None:
@@ -47,6 +48,22 @@ def test_a_node_is_added_and_one_is_killed(nodes: Cluster, tmp_path: Path) -> No
     expected = job(**short)
     near(job(nodes.on, progress=watch, out=tmp_path / "sweep", **short), expected)
     assert len(written(tmp_path / "sweep")) == 6
+
+
+@QUIET
+@pytest.mark.full  # starts a cluster, whose workers import JAX
+def test_a_lost_scheduler_is_one_sentence(nodes: Cluster, tmp_path: Path) -> None:
+    def lose(now: Any) -> None:
+        if now.done and not began:
+            began.append(time.monotonic())
+            nodes.lose()
+
+    began: list[float] = []
+    call = lambda: job(nodes.on, progress=lose, out=tmp_path / "sweep", runs_at_once=1)  # noqa: E731
+    refused(call, "takes no more chunks .*has ended.: finished chunks are kept, and resume=True")
+    assert time.monotonic() - began[0] < 30
+    assert written(tmp_path / "sweep")
+    near(job(out=tmp_path / "sweep", resume=True), job(runs_at_once=1))
 
 
 @pytest.mark.once
