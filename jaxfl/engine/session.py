@@ -150,7 +150,7 @@ def computed(
             _here(machine, planned, todo, saves, tracker)
         else:
             workers = stack.enter_context(opened(how.executor))
-            content = Content(planned.programs, planned.keys, planned.options, how.memory)
+            content = Content(planned.programs, list(planned.keys), planned.options, how.memory)
             driver = Driver(workers, content, saves, how.chunk_seconds)
             _collect(driver, planned, todo, tracker)
             failures = driver.failures
