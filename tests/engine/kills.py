@@ -61,7 +61,7 @@ SWEEP: Job = {  # eight chunks of two programs
 HALVED = {"most": 3}  # runs that fit into a chunk: each of four is halved
 SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
 PATIENCE = 30.0  # seconds from a signal to the end of the process, and of those it started
-LIMIT = 240.0  # seconds of any command
+LIMIT = 900.0  # seconds of any command; machines may be busy
 TIMED = re.compile("seconds|time")  # variables that differ between equal runs
 ENVIRONMENT = {
     "PYTHONPATH": str(ROOT),

@@ -464,7 +464,7 @@ def test_what_processes_return() -> None:
 def test_a_pool_of_processes() -> None:
     """With processes that are started afresh; those of a fork would hang."""
     with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("spawn")) as executor:
-        xarray.testing.assert_equal(job(executor), whole())
+        near(job(executor), whole())  # compiled with other options
 
 
 # --- mistakes ------------------------------------------------------------------------------------
