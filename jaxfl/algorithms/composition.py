@@ -284,7 +284,7 @@ def _storage(name: str, body: Federated | Gossip) -> tuple[tuple[str, str], ...]
     if not isinstance(body, Federated) or body.storage == "exact":
         return ()
     links, _ = jax.eval_shape(lambda: body.channel.init(1, jnp.zeros(1), body.fused))
-    table = body.local is None and body.estimator.table is not None
+    table = body.local is None and body.estimator.memory.table is not None
     kept = table or jax.tree.leaves(links)
     applies(kept, f"{name} with these parts", KEEP, storage=body.storage)
     blind = body.mechanism.name if body.mechanism.central else None

@@ -20,9 +20,11 @@ from jaxfl.core.types import (
     Channel,
     Compressor,
     Estimator,
+    Gradient,
     Kernel,
     Local,
     Mechanism,
+    Memory,
     Model,
     Param,
     Participation,
@@ -59,11 +61,10 @@ RESTS: dict[type, Rests] = {
         ("draw", "everyone", "capacity", "most", "least", "scheme", "fixed_size", "params")
     ),
     Estimator: Rests(
-        (
-            *("sampler", "init", "terms", "points", "sensitivity", "table", "follow", "begin"),
-            *("refresh", "public", "kernel", "jitter", "params"),
-        )
+        (*("sampler", "gradient", "memory", "pace", "points", "sensitivity", "params"),)
     ),
+    Gradient: Rests(("terms", "public", "unit", "kernel", "jitter")),
+    Memory: Rests(("init", "begin", "refresh", "table", "follow")),
     Mechanism: Rests(("std", "central", "params")),
     Local: Rests(("init", "run", "message_bound", "close", "params")),
     Aggregation: Rests(("protect", "recover", "settle", "bits", "hides", "plain", "params")),

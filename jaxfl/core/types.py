@@ -47,6 +47,7 @@ __all__ = [
     "Eps",
     "Estimator",
     "GeneratedSamples",
+    "Gradient",
     "Hyper",
     "Info",
     "Kernel",
@@ -59,6 +60,7 @@ __all__ = [
     "Model",
     "Noise",
     "Origin",
+    "Pace",
     "Param",
     "Participation",
     "Plan",
@@ -66,6 +68,7 @@ __all__ = [
     "ProblemFacts",
     "Project",
     "PyTree",
+    "Remembered",
     "Resolved",
     "Rho",
     "Sampler",
@@ -496,7 +499,7 @@ class Table(NamedTuple):
     absorb: Callable[[PyTree, Draw, PyTree], PyTree]  # (local, rows, new factors) -> local
 
 
-class Memory(NamedTuple):
+class Remembered(NamedTuple):
     """What an estimator remembers before the first round, and what computing it cost."""
 
     shared: PyTree = ()  # the same for all clients
@@ -505,22 +508,8 @@ class Memory(NamedTuple):
     gradients: Array = np.zeros((), np.int32)  # type: ignore[assignment]  # per-example gradients
 
 
-class Begins(Protocol):
-    """An estimator's work before a round, for all clients."""
-
-    def __call__(
-        self, key: Key, shared: PyTree, base: Any, x: Array, problem: Problem, hp: Hyper, /
-    ) -> tuple[PyTree, Any, Array, Hyper]:
-        """Return the new ``shared`` and ``base``, the number of gradients evaluated, and the
-        hyper-parameters of this round.
-
-        ``base`` is (n, d), its mean (d,), or None.
-        """
-        ...
-
-
-class Refreshes(Protocol):
-    """An estimator's work after a round, for all clients."""
+class Updates(Protocol):
+    """A change of what an estimator remembers, for all clients, before or after a round."""
 
     def __call__(
         self, key: Key, shared: PyTree, base: Any, x: Array, problem: Problem, hp: Hyper, /
@@ -532,34 +521,66 @@ class Refreshes(Protocol):
         ...
 
 
-class Estimator(NamedTuple):
-    """A weighting of per-example gradients, and a memory (:class:`Memory`).
+Pace: TypeAlias = Callable[[Key, Array, Hyper], dict[str, Array]]
+"""(key, t, hp) -> the hyper-parameters that differ in round t, by name.
 
-    The estimate of client i is ``sum of terms - sum_j weight_j stored_j + base_i``; the round decides
-    how to evaluate it.  After the round ``base_i <- base_i + sum_j u_j (c_j - stored_j)``, with c_j the
-    clipped gradients of the first term and u the weights of ``follow``.  ``init`` receives whether the
-    round is ``pooled``: it then needs only the mean of ``base`` over clients, (d,).  ``begin`` runs
-    before a round; it may change the memory and the hyper-parameters of that round.  ``public`` is the
-    regularizer's part of the estimate; None: its gradient at x.
+Rounds and accountants evaluate the same function.  ``key`` draws what all see, such as a common coin."""
+
+
+class Gradient(NamedTuple):
+    """What a client evaluates at a point: a weighting of clipped per-example gradients.
+
+    ``public`` is the regularizer's part; None: its gradient at x.  ``kernel`` and ``jitter`` smooth
+    the loss.  ``unit`` is a length that all see: the noise of the round is multiplied by it, and so
+    must be the bounds of the terms.
+    """
+
+    terms: Callable[[PyTree, Array, Hyper], tuple[Term, ...]]  # (shared, x, hp)
+    public: Callable[[PyTree, Callable[[Array], Array], Array, Hyper], Array] | None = None
+    # (shared, gradient of the regularizer, x, hp)
+    unit: Callable[[PyTree, Array, Hyper], Array] | None = None  # (shared, x, hp); None: 1
+    kernel: Callable[[Model, Hyper], Kernel] | None = None  # of the gradients; None: the model's
+    jitter: Callable[[Key, int, Array, Hyper], Array] | None = None
+    # (key, rows, x, hp) -> displacements of the points of one client's rows, (rows, d)
+
+
+def _remembers_nothing(
+    problem: Problem, x: Array, hp: Hyper, pooled: bool, storage: str
+) -> Remembered:
+    return Remembered()
+
+
+class Memory(NamedTuple):
+    """What an estimator remembers from round to round.
+
+    ``init`` receives whether the round is ``pooled``: it then needs only the mean of ``base`` over
+    clients, (d,).  ``begin`` runs before a round and ``refresh`` after it.  With ``follow``,
+    ``base_i <- base_i + sum_j u_j (c_j - stored_j)`` after the round, with c_j the clipped gradients
+    of the first term.
+    """
+
+    init: Callable[[Problem, Array, Hyper, bool, str], Remembered] = _remembers_nothing
+    # (problem, x, hp, pooled, storage)
+    begin: Updates | None = None
+    refresh: Updates | None = None
+    table: Table | None = None
+    follow: Callable[[Draw, Array], Array] | None = None  # (rows, count) -> u; None: base stays
+
+
+class Estimator(NamedTuple):
+    """A client's estimate of its gradient: ``sum of terms - sum_j weight_j stored_j + base_i``.
+
+    The round decides how to evaluate it.
     """
 
     name: str
     sampler: Sampler
-    init: Callable[[Problem, Array, Hyper, bool, str], Memory]
-    # (problem, x, hp, pooled, storage)
-    terms: Callable[[PyTree, Array, Hyper], tuple[Term, ...]]  # (shared, x, hp)
+    gradient: Gradient
+    memory: Memory = Memory()
+    pace: Pace | None = None  # the hyper-parameters of a round that differ from the run's
     params: tuple[Param, ...] = ()
     points: int | None = None  # gradients of one row in an estimate; None: any number
     sensitivity: Callable[[Values], Any] | None = None  # host: for the privacy event
-    table: Table | None = None
-    follow: Callable[[Draw, Array], Array] | None = None  # (rows, count) -> u; None: base stays
-    begin: Begins | None = None
-    refresh: Refreshes | None = None
-    public: Callable[[PyTree, Callable[[Array], Array], Array, Hyper], Array] | None = None
-    # (shared, gradient of the regularizer, x, hp)
-    kernel: Callable[[Model, Hyper], Kernel] | None = None  # of the gradients; None: the model's
-    jitter: Callable[[Key, int, Array, Hyper], Array] | None = None
-    # (key, rows, x, hp) -> displacements of the points of one client's rows, (rows, d)
     assume: Callable[..., Any] | None = None
     # host: (theory.Setting, values) -> the constants of SoteriaFL's Assumption 3, as a
     # theory.soteriafl.Estimator; None: not known
@@ -582,6 +603,7 @@ class Client(NamedTuple):
 
     rows: Key  # the stream of its samples, the same in every round
     noise: Key  # of this round
+    points: Key  # of this round, for displacements of the points of rows
     count: Array  # type: ignore[assignment]  # tuples have a method of that name
     take: Callable[[Draw], PyTree]  # the drawn samples, leaves (b, ...)
 

@@ -45,7 +45,7 @@ def made(algorithm: Algorithm, problem: Problem, hp: Hyper) -> tuple[int, int]:
         rows = clients * hp.caps.get("batch", problem.m_max)
         if body.packs and "mean_batch" in hp.caps:
             rows = strip(clients * hp.caps["mean_batch"], rows)
-        if body.local is None and body.estimator.table is not None:
+        if body.local is None and body.estimator.memory.table is not None:
             rows = max(rows, problem.m_max)  # a table begins with all samples of a client
     leaves = jax.tree.leaves(samples.example(problem.train))
     return rows, samples.DRAWING * rows * sum(math.prod(a.shape) * a.dtype.itemsize for a in leaves)

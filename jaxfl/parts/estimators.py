@@ -19,12 +19,14 @@ from jaxfl.core.types import (
     Array,
     Draw,
     Estimator,
+    Gradient,
     Hyper,
     Key,
     Memory,
     Param,
     Problem,
     PyTree,
+    Remembered,
     Sampler,
     Table,
     Term,
@@ -62,8 +64,7 @@ def minibatch(sampler: Sampler, clip_examples: bool = True) -> Estimator:
     return Estimator(
         "minibatch",
         sampler,
-        init=lambda problem, x, hp, pooled, storage: Memory(),
-        terms=terms,
+        Gradient(terms),
         params=(CLIP,),
         points=1,
         sensitivity=declared("Mean", clip_examples),
@@ -81,9 +82,9 @@ def svrg(sampler: Sampler, clip_examples: bool = True) -> Estimator:
     A coin that moves w costs a full pass over the data.
     """
 
-    def init(problem: Problem, x: Array, hp: Hyper, pooled: bool, storage: str) -> Memory:
+    def init(problem: Problem, x: Array, hp: Hyper, pooled: bool, storage: str) -> Remembered:
         h = (mean_gradient if pooled else full_gradient)(problem, x, bound(hp, clip_examples))
-        return Memory(shared=x, base=h, gradients=jnp.sum(problem.count))
+        return Remembered(shared=x, base=h, gradients=jnp.sum(problem.count))
 
     def terms(w: Array, x: Array, hp: Hyper) -> tuple[Term, ...]:
         G = bound(hp, clip_examples)
@@ -104,12 +105,11 @@ def svrg(sampler: Sampler, clip_examples: bool = True) -> Estimator:
     return Estimator(
         "svrg",
         sampler,
-        init=init,
-        terms=terms,
+        Gradient(terms),
+        Memory(init, refresh=refresh),
         params=(CLIP, REFRESH),
         points=3,
         sensitivity=declared("svrg", clip_examples),
-        refresh=refresh,
     )
 
 
@@ -125,7 +125,7 @@ def saga(sampler: Sampler, clip_examples: bool = True) -> Estimator:
     bits, c_ij is the row as it is read and clipped again, and h_i the mean of these.
     """
 
-    def init(problem: Problem, x: Array, hp: Hyper, pooled: bool, storage: str) -> Memory:
+    def init(problem: Problem, x: Array, hp: Hyper, pooled: bool, storage: str) -> Remembered:
         kernel, m = problem.model.kernel, problem.m_max
         G = bound(hp, clip_examples)
         live = jnp.arange(m)[None] < problem.count[:, None]
@@ -142,7 +142,7 @@ def saga(sampler: Sampler, clip_examples: bool = True) -> Estimator:
             return kernel.contract(weight[i], kept, batch), packed(c_i, storage)
 
         h, table = over_clients(client, problem, x, pooled)
-        return Memory(local=table, base=h, gradients=jnp.sum(problem.count))
+        return Remembered(local=table, base=h, gradients=jnp.sum(problem.count))
 
     def terms(shared: PyTree, x: Array, hp: Hyper) -> tuple[Term, ...]:
         return (Term(1.0, (x,), (1.0,), bound(hp, clip_examples)),)
@@ -155,13 +155,11 @@ def saga(sampler: Sampler, clip_examples: bool = True) -> Estimator:
     return Estimator(
         "saga",
         sampler,
-        init=init,
-        terms=terms,
+        Gradient(terms),
+        Memory(init, table=Table(recall=read, absorb=write), follow=follow),
         params=(CLIP,),
         points=3,
         sensitivity=declared("saga", clip_examples),
-        table=Table(recall=read, absorb=write),
-        follow=follow,
     )
 
 

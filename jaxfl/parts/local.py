@@ -37,8 +37,9 @@ from jaxfl.core.types import (
     PyTree,
     Values,
 )
+from jaxfl.parts.gradients import at_point, evaluated
 from jaxfl.parts.mechanisms import normal
-from jaxfl.problems.clipping import clip, evaluate
+from jaxfl.problems.clipping import clip
 from jaxfl.problems.parameters import by_leaf, raveled
 
 __all__ = ["LOCAL_LR", "LOCAL_STEPS", "Pull", "control", "free", "largest", "proximal", "steps"]
@@ -144,9 +145,10 @@ def steps(
             theta, memory, gradients = carry
             rows = estimator.sampler.draw(stream, first + s, client.count, problem.m_max, hp)
             rows = Draw(rows.index, rows.weight.astype(x.dtype))
-            terms = estimator.terms((), theta, hp)
-            g, _ = evaluate(model.kernel, terms, rows.weight, client.take(rows))
-            g = g + jax.grad(model.regularizer)(theta) + pull.at(x, theta, shared, own, hp)
+            point = at_point(estimator.gradient, model, (), theta, hp)
+            key = jax.random.fold_in(client.points, s)
+            g, _ = evaluated(point, rows.weight, client.take(rows), key)
+            g = g + point.public + pull.at(x, theta, shared, own, hp)
             if not mechanism.central:
                 g = g + normal(jax.random.fold_in(client.noise, s), mechanism, g, hp)
             update, memory = make(hp).update(seen(g), memory, seen(theta))

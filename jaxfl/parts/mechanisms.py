@@ -33,8 +33,11 @@ def noiseless() -> Mechanism:
     return Mechanism("none", std=None)
 
 
-def normal(key: Key, mechanism: Mechanism, like: Array, hp: Hyper) -> Array:
-    """One draw of the noise with the shape and dtype of ``like``."""
+def normal(
+    key: Key, mechanism: Mechanism, like: Array, hp: Hyper, unit: Array | None = None
+) -> Array:
+    """One draw of the noise with the shape and dtype of ``like``, times ``unit``."""
     if mechanism.std is None:
         return jax.numpy.zeros_like(like)
-    return mechanism.std(hp) * jax.random.normal(key, like.shape, like.dtype)
+    std = mechanism.std(hp) if unit is None else mechanism.std(hp) * unit
+    return std * jax.random.normal(key, like.shape, like.dtype)

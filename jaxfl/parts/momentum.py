@@ -27,6 +27,7 @@ from jaxfl.core.types import (
     LARGEST,
     Array,
     Estimator,
+    Gradient,
     Hyper,
     Key,
     Memory,
@@ -34,6 +35,7 @@ from jaxfl.core.types import (
     Problem,
     ProblemFacts,
     PyTree,
+    Remembered,
     Sampler,
     Term,
     Values,
@@ -102,15 +104,17 @@ def step_bound(t: Array, hp: Hyper) -> Array:
     return jnp.where((p == 1) & (r == 1), plain, importance(t, p) * length)
 
 
-def _first(problem: Problem, x: Array, hp: Hyper, pooled: bool, storage: str) -> Memory:
+def _first(problem: Problem, x: Array, hp: Hyper, pooled: bool, storage: str) -> Remembered:
     """Round 0, with x as the point before it; the server keeps the estimate."""
-    return Memory(shared=(jnp.int32(0), x))
+    return Remembered(shared=(jnp.int32(0), x))
 
 
-def _zero(first: int, problem: Problem, x: Array, hp: Hyper, pooled: bool, storage: str) -> Memory:
+def _zero(
+    first: int, problem: Problem, x: Array, hp: Hyper, pooled: bool, storage: str
+) -> Remembered:
     """The number of the first round, x, and an estimate of 0 for each client."""
     base = jnp.zeros(x.shape if pooled else (problem.n, x.size), x.dtype)
-    return Memory(shared=(jnp.int32(first), x), base=base)
+    return Remembered(shared=(jnp.int32(first), x), base=base)
 
 
 def _next_round(
@@ -143,13 +147,13 @@ def corrected(sampler: Sampler) -> Estimator:
 
     def begin(
         key: Key, shared: PyTree, base: Array | None, x: Array, problem: Problem, hp: Hyper
-    ) -> tuple[PyTree, Array | None, Array, Hyper]:
+    ) -> tuple[PyTree, Array | None, Array]:
         t, p, r = shared[0].astype(x.dtype), hp["weight_power"], hp["momentum_power"]
         one = jnp.maximum(t - 1, 1)  # the first round has no memory
         kept = (1 - correction(t, r)) * (t - 1 + p) / one
         kappa = jnp.where((p == 1) & (r == 1), 1, kept).astype(x.dtype)
         assert base is not None
-        return shared, kappa * base, jnp.int32(0), hp
+        return shared, kappa * base, jnp.int32(0)
 
     def terms(shared: PyTree, x: Array, hp: Hyper) -> tuple[Term, ...]:
         t, before = shared[0].astype(x.dtype), shared[1]
@@ -158,20 +162,19 @@ def corrected(sampler: Sampler) -> Estimator:
         old = jnp.where((p == 1) & (r == 1), 1 - t, -alpha * (1 - correction(t, r)))
         return (Term(1.0, (x, before), (alpha, old), step_bound(t, hp)),)
 
+    def public(shared: PyTree, slope: Callable[[Array], Array], x: Array, hp: Hyper) -> Array:
+        # the same recursion telescopes
+        return importance(shared[0].astype(x.dtype), hp["weight_power"]) * slope(x)
+
     return Estimator(
         "corrected",
         sampler,
-        init=functools.partial(_zero, 1),
-        terms=terms,
+        Gradient(terms, public),
+        Memory(
+            functools.partial(_zero, 1), begin, _next_round, follow=lambda rows, count: rows.weight
+        ),
         params=(CLIP, SMOOTHNESS, DIAMETER, WEIGHT_POWER, MOMENTUM_POWER),
         points=POINTS,
-        begin=begin,
-        follow=lambda rows, count: rows.weight,
-        refresh=_next_round,
-        # the same recursion telescopes
-        public=lambda shared, slope, x, hp: (
-            importance(shared[0].astype(x.dtype), hp["weight_power"]) * slope(x)
-        ),
     )
 
 
@@ -209,41 +212,41 @@ def recursive(sampler: Sampler, moving: bool) -> Estimator:
     has_batch = any(param.name == "batch" for param in sampler.params)
     sampler = with_anchors(sampler) if has_batch else sampler
 
-    def begin(
-        key: Key, shared: PyTree, base: Array | None, x: Array, problem: Problem, hp: Hyper
-    ) -> tuple[PyTree, Array | None, Array, Hyper]:
-        t, before = shared
+    def pace(key: Key, t: Array, hp: Hyper) -> dict[str, Array]:
         restarts = t % hp["period"] == 0 if moving else t == 0
-        G, one = hp["clip"], jnp.ones((), x.dtype)
-        if moving:
-            step = jnp.sqrt(jnp.sum((x - before) ** 2))
-            C = jnp.where(step > 0, jnp.minimum(2 * G, hp["smoothness"] * step), 0)
-            scale, carry = C / (2 * G), one
-        else:
-            C, scale, carry = hp["difference_clip"], one, 1 - hp["momentum"]
-        now = {"difference_clip": C, "carry": jnp.where(restarts, 0, carry)}
+        carry = jnp.ones_like(hp["clip"]) if moving else 1 - hp["momentum"]
+        now = {"carry": jnp.where(restarts, 0, carry)}
         if "sigma" in hp.values:
-            now["sigma"] = hp["sigma"] * jnp.where(restarts, hp["noise_ratio"], scale)
+            now["sigma"] = hp["sigma"] * jnp.where(restarts, hp["noise_ratio"], 1)
         if has_batch:
             now["batch"] = jnp.where(restarts, hp["anchor_batch"], hp["batch"])
-        return shared, base, jnp.int32(0), Hyper({**hp.values, **now}, hp.capacity)
+        return now
+
+    def longest(shared: PyTree, x: Array, hp: Hyper) -> Array:
+        """C: what a difference is clipped to."""
+        if not moving:
+            bound: Array = hp["difference_clip"]
+            return bound
+        step = jnp.sqrt(jnp.sum((x - shared[1]) ** 2))
+        return jnp.where(step > 0, jnp.minimum(2 * hp["clip"], hp["smoothness"] * step), 0)
+
+    def unit(shared: PyTree, x: Array, hp: Hyper) -> Array:
+        return jnp.where(hp["carry"] == 0, 1, longest(shared, x, hp) / (2 * hp["clip"]))
 
     def terms(shared: PyTree, x: Array, hp: Hyper) -> tuple[Term, ...]:
         carry = hp["carry"]
-        difference = Term(carry, (x, shared[1]), (1.0, -1.0), hp["difference_clip"])
+        difference = Term(carry, (x, shared[1]), (1.0, -1.0), longest(shared, x, hp))
         return difference, Term(1 - carry, (x,), (1.0,), hp["clip"])
 
     own = (PERIOD, SMOOTHNESS) if moving else (DIFFERENCE_CLIP, MOMENTUM)
     return Estimator(
         "spider" if moving else "recursive momentum",
         sampler,
-        init=_first,
-        terms=terms,
+        Gradient(terms, _difference, unit if moving else None),
+        Memory(_first, refresh=_next_round),
+        pace,
         params=(CLIP, NOISE_RATIO, *own, *((ANCHOR_BATCH,) if has_batch else ())),
         points=POINTS,
-        begin=begin,
-        refresh=_next_round,
-        public=_difference,
     )
 
 
@@ -257,13 +260,10 @@ def marina(sampler: Sampler) -> Estimator:
     k = d coordinates.  The first round is a full one.
     """
 
-    def begin(
-        key: Key, shared: PyTree, base: Array | None, x: Array, problem: Problem, hp: Hyper
-    ) -> tuple[PyTree, Array | None, Array, Hyper]:
-        restarts = (shared[0] == 0) | (jax.random.uniform(key) < hp["restart"])
-        carry = jnp.where(restarts, 0, jnp.ones((), x.dtype))
-        now = {"carry": carry, "k": jnp.where(restarts, x.size, hp["k"])}
-        return shared, base, jnp.int32(0), Hyper({**hp.values, **now}, hp.capacity)
+    def pace(key: Key, t: Array, hp: Hyper) -> dict[str, Array]:
+        restarts = (t == 0) | (jax.random.uniform(key) < hp["restart"])
+        carry = jnp.where(restarts, 0, jnp.ones_like(hp["clip"]))
+        return {"carry": carry, "k": jnp.where(restarts, hp.caps["k"], hp["k"])}
 
     def terms(shared: PyTree, x: Array, hp: Hyper) -> tuple[Term, ...]:
         G, carry = hp["clip"], hp["carry"]
@@ -272,13 +272,11 @@ def marina(sampler: Sampler) -> Estimator:
     return Estimator(
         "marina",
         sampler,
-        init=_first,
-        terms=terms,
+        Gradient(terms, _difference),
+        Memory(_first, refresh=_next_round),
+        pace,
         params=(CLIP, RESTART),
         points=POINTS,
-        begin=begin,
-        refresh=_next_round,
-        public=_difference,
     )
 
 
@@ -294,7 +292,7 @@ def anchored(sampler: Sampler) -> Estimator:
 
     def begin(
         key: Key, shared: PyTree, h: Array, x: Array, problem: Problem, hp: Hyper
-    ) -> tuple[PyTree, Array, Array, Hyper]:
+    ) -> tuple[PyTree, Array, Array]:
         t, w = shared
         restarts = t % hp["epoch"] == 0
         sigma = hp.values.get("sigma", jnp.zeros((), x.dtype)) * hp["noise_ratio"]
@@ -309,19 +307,22 @@ def anchored(sampler: Sampler) -> Estimator:
             return x, gradient(problem, x, G) + sigma * xi
 
         w, h = cond_any(restarts, move, (w, h), key, x, problem, hp["clip"], sigma)
-        return (t, w), h, jnp.where(restarts, jnp.sum(problem.count), 0), hp
+        return (t, w), h, jnp.where(restarts, jnp.sum(problem.count), 0)
 
     def terms(shared: PyTree, x: Array, hp: Hyper) -> tuple[Term, ...]:
         G = hp["clip"]
         return Term(1.0, (x,), (1.0,), G), Term(-1.0, (shared[1],), (1.0,), G)
 
+    def refresh(
+        key: Key, shared: PyTree, h: Array, x: Array, problem: Problem, hp: Hyper
+    ) -> tuple[PyTree, Array, Array]:
+        return (shared[0] + 1, shared[1]), h, jnp.int32(0)
+
     return Estimator(
         "anchored svrg",
         sampler,
-        init=functools.partial(_zero, 0),
-        terms=terms,
+        Gradient(terms),
+        Memory(functools.partial(_zero, 0), begin, refresh),
         params=(CLIP, EPOCH, NOISE_RATIO),
         points=POINTS,
-        begin=begin,
-        refresh=lambda key, shared, base, x, *_: ((shared[0] + 1, shared[1]), base, jnp.int32(0)),
     )

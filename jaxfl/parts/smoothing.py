@@ -15,7 +15,7 @@ import jax.numpy as jnp
 
 from jaxfl.core.errors import require
 from jaxfl.core.provenance import made
-from jaxfl.core.types import Array, Estimator, Hyper, Kernel, Key, Model, Param, PyTree
+from jaxfl.core.types import Array, Estimator, Gradient, Hyper, Kernel, Key, Model, Param, PyTree
 from jaxfl.problems.kernels import generic_kernel, linear_kernel, square
 
 __all__ = ["CLOSED", "convolution", "moreau", "moreau_kernel", "prox", "uniform_in_ball"]
@@ -128,7 +128,7 @@ def moreau(estimator: Estimator) -> Estimator:
     def kernel(model: Model, hp: Hyper) -> Kernel:
         return moreau_kernel(model, hp["moreau"])
 
-    return _smoothed(estimator, BETA)._replace(kernel=kernel)
+    return _smoothed(estimator, estimator.gradient._replace(kernel=kernel), BETA)
 
 
 @made
@@ -141,9 +141,10 @@ def convolution(estimator: Estimator) -> Estimator:
     def jitter(key: Key, rows: int, x: Array, hp: Hyper) -> Array:
         return uniform_in_ball(key, (rows, x.size), hp["spread"], x.dtype)
 
-    return _smoothed(estimator, RADIUS)._replace(jitter=jitter)
+    return _smoothed(estimator, estimator.gradient._replace(jitter=jitter), RADIUS)
 
 
-def _smoothed(estimator: Estimator, param: Param) -> Estimator:
+def _smoothed(estimator: Estimator, gradient: Gradient, param: Param) -> Estimator:
     sensitivity = estimator.sensitivity if estimator.points == 1 else None  # no snapshot
-    return estimator._replace(sensitivity=sensitivity, params=(*estimator.params, param))
+    params = (*estimator.params, param)
+    return estimator._replace(gradient=gradient, sensitivity=sensitivity, params=params)

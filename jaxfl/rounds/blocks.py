@@ -11,8 +11,9 @@ import jax.numpy as jnp
 
 from jaxfl.core.fusion import materialized, on_cpus
 from jaxfl.core.keys import at, straight
-from jaxfl.core.types import Array, Draw, Hyper, Info, Kernel, Key, Problem, PyTree, Term
+from jaxfl.core.types import Array, Draw, Hyper, Info, Key, Pace, Problem, PyTree
 from jaxfl.data.samples import samples
+from jaxfl.parts.gradients import Point
 from jaxfl.problems.metrics import even
 
 __all__ = [
@@ -23,7 +24,7 @@ __all__ = [
     "RoundContext",
     "Work",
     "client_keys",
-    "displaced",
+    "paced",
     "put",
     "start",
     "stream",
@@ -60,9 +61,8 @@ class RoundContext(NamedTuple):
     cohort: Draw
     x: Array
     shared: PyTree
-    kernel: Kernel
-    terms: tuple[Term, ...]
-    public: Array  # the regularizer's gradient, which depends on no samples
+    point: Point
+    unit: Array | None  # by which the noise is multiplied; None: 1
     problem: Problem
     hp: Hyper
     rate: Array  # r/n
@@ -95,6 +95,14 @@ def streams(key: Key) -> Keys:
     return Keys(*jax.random.split(straight(key), len(Keys._fields)))
 
 
+def paced(pace: Pace | None, keys: Keys, t: Array, hp: Hyper) -> Hyper:
+    """The hyper-parameters of round t, by their schedules and by the estimator's pace."""
+    hp = hp.at(t)
+    if pace is None:
+        return hp
+    return Hyper({**hp.values, **pace(at(keys.begin, t), t, hp)}, hp.capacity)
+
+
 def start(key: Key, problem: Problem) -> Array:
     """The initial point: the problem's own, or the model's for this key."""
     return problem.model.init(streams(key).start) if problem.x0 is None else problem.x0
@@ -113,11 +121,6 @@ def take(train: PyTree, who: ClientBlock, rows: Draw) -> PyTree:
     if who.train is None:
         return samples(train, who.index[..., None], jnp.arange(rows.weight.shape[-1]))
     return who.train
-
-
-def displaced(terms: tuple[Term, ...], by: Array) -> tuple[Term, ...]:
-    """The terms with a point for each row, displaced from the common ones by ``by`` (b, d)."""
-    return tuple(term._replace(points=tuple(p[None] + by for p in term.points)) for term in terms)
 
 
 def put(cohort: Draw, old: PyTree, new: PyTree) -> PyTree:

@@ -64,8 +64,9 @@ class Body(NamedTuple):
     @property
     def packs(self) -> bool:
         """Whether the round packs the rows of all clients, see :mod:`jaxfl.rounds.estimates`."""
-        plain = self.estimator.jitter is None and self.estimator.follow is None
-        return self.fused and plain and self.estimator.sampler.strips
+        estimator = self.estimator
+        plain = estimator.gradient.jitter is None and estimator.memory.follow is None
+        return self.fused and plain and estimator.sampler.strips
 
     @property
     def uploads(self) -> int:

@@ -19,8 +19,9 @@ from jaxfl.core.fusion import materialized, on_cpus
 from jaxfl.core.products import exact
 from jaxfl.core.types import Array, Draw, Hyper, Key, PyTree, Sampler
 from jaxfl.data.samples import samples
+from jaxfl.parts.gradients import evaluated
 from jaxfl.parts.storage import recalled, unpacked
-from jaxfl.problems.clipping import clip, evaluate
+from jaxfl.problems.clipping import clip
 from jaxfl.rounds import blocks
 from jaxfl.rounds.blocks import ClientBlock, Estimate, RoundContext, Work
 from jaxfl.rounds.body import Body
@@ -53,22 +54,22 @@ def work_of(body: Body, context: RoundContext, who: ClientBlock) -> Work:
     keys, t, hp, problem = context.keys, context.t, context.hp, context.problem
     rows = draw_rows(body.estimator.sampler, keys.rows, t, who, problem.m_max, hp)
     batch = blocks.take(problem.train, who, rows)
-    table = body.estimator.table
+    table = body.estimator.memory.table
     stored = None if table is None else jax.vmap(table.recall)(who.local, rows)
     work = Work(rows, batch, who.base, reread(body, context, stored, batch))
-    jitter = body.estimator.jitter
+    jitter = context.point.jitter
     if jitter is None:
         return work
     (points,) = blocks.client_keys([keys.points], who.index, t)
     b = rows.weight.shape[1]
-    return work._replace(offset=jax.vmap(lambda key: jitter(key, b, context.x, hp))(points))
+    return work._replace(offset=jax.vmap(lambda key: jitter(key, b))(points))
 
 
 def reread(body: Body, context: RoundContext, table: PyTree, batch: PyTree) -> PyTree:
     """Rows of a table as the round uses them; storage may have rounded them."""
     if table is None or body.storage == "exact":
         return table
-    one = functools.partial(recalled, context.kernel, context.terms[0].bound)
+    one = functools.partial(recalled, context.point.kernel, context.point.terms[0].bound)
     return jax.vmap(one)(unpacked(table, context.x.dtype), batch)
 
 
@@ -87,11 +88,11 @@ def mean_estimate(
 
 def whole_estimate(context: RoundContext, who: ClientBlock, work: Work) -> tuple[Array, PyTree]:
     """:func:`mean_estimate` over all slots, of which some may be empty."""
-    weight, terms = who.weight[:, None] * work.rows.weight, context.terms
-    batch, stored = flat((work.batch, work.stored))
-    if work.offset is not None:
-        terms = blocks.displaced(terms, flat(work.offset))
-    total, factors = evaluate(context.kernel, terms, weight.reshape(-1), batch, stored)
+    weight = who.weight[:, None] * work.rows.weight
+    batch, stored, offset = flat((work.batch, work.stored, work.offset))
+    total, factors = evaluated(
+        context.point, weight.reshape(-1), batch, stored=stored, offset=offset
+    )
     if work.base is not None:
         total = total + exact(who.weight, work.base)
     return total, jax.tree.map(lambda a: a.reshape(*weight.shape, *a.shape[1:]), factors)
@@ -103,11 +104,11 @@ def packed_estimate(context: RoundContext, who: ClientBlock, work: Work) -> Arra
     def part(i: Array, rows: Draw) -> Array:
         assert rows.index is not None
         batch = samples(context.problem.train, who.index[i], rows.index)
-        return evaluate(context.kernel, context.terms, who.weight[i] * rows.weight, batch)[0]
+        return evaluated(context.point, who.weight[i] * rows.weight, batch)[0]
 
     clients, slots = work.rows.weight.shape
     length = strip(clients * context.hp.caps.get("mean_batch", slots), clients * slots)
-    total = strips(work.rows, length, part, context.terms[0].points[0])
+    total = strips(work.rows, length, part, context.x)
     return total if work.base is None else total + exact(who.weight, work.base)
 
 
@@ -115,12 +116,11 @@ def own_estimate(body: Body, context: RoundContext) -> Estimate:
     """One client's g_i, and the factors of its gradients."""
 
     def estimate(_: Key, work: Work) -> tuple[Array, PyTree]:
-        terms = (
-            context.terms if work.offset is None else blocks.displaced(context.terms, work.offset)
+        g, factors = evaluated(
+            context.point, work.rows.weight, work.batch, stored=work.stored, offset=work.offset
         )
-        g, factors = evaluate(context.kernel, terms, work.rows.weight, work.batch, work.stored)
         g = g if work.base is None else g + work.base
-        g = g if body.regularizer_apart else g + context.public
+        g = g if body.regularizer_apart else g + context.point.public
         return (clip(g, context.hp["clip"]) if body.clip == "batch" else g), factors
 
     return estimate
@@ -130,10 +130,11 @@ def follow(
     body: Body, context: RoundContext, who: ClientBlock, work: Work, factors: PyTree
 ) -> tuple[Array | None, Array | None]:
     """The new ``base_i + sum_j u_j (c_j - stored_j)`` of each client, or the change of their mean."""
-    if body.estimator.follow is None:
+    weights = body.estimator.memory.follow
+    if weights is None:
         return None, None
-    kernel = context.kernel
-    u = jax.vmap(body.estimator.follow)(work.rows, who.count)
+    kernel = context.point.kernel
+    u = jax.vmap(weights)(work.rows, who.count)
 
     def step(u: Array, batch: PyTree, new: PyTree, old: PyTree) -> Array:
         new = new if old is None else kernel.combine((1.0, -1.0), (new, old))

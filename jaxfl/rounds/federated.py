@@ -17,12 +17,13 @@ from jaxfl.core.types import (
     Hyper,
     Info,
     Key,
-    Memory,
     Problem,
     PyTree,
+    Remembered,
     State,
 )
 from jaxfl.data.samples import numbers
+from jaxfl.parts.gradients import at_point
 from jaxfl.parts.mechanisms import normal
 from jaxfl.parts.storage import packed
 from jaxfl.rounds import blocks, estimates, messages
@@ -63,9 +64,9 @@ class Federated(Body):
         """The state before the first round, and the counts of computing it."""
         x = blocks.start(key, problem)
         if self.local is None:
-            memory = self.estimator.init(problem, x, hp, self.pooled, self.storage)
+            memory = self.estimator.memory.init(problem, x, hp, self.pooled, self.storage)
         else:
-            memory = Memory(*self.local.init(problem, x))
+            memory = Remembered(*self.local.init(problem, x))
         links, link = self.channel.init(problem.n, x, self.fused)
         links = packed(links, self.storage)
         none, server = jnp.int32(0), self.server.init(x, hp.copy())
@@ -84,19 +85,17 @@ class Federated(Body):
         self, key: Key, state: State, problem: Problem, hp: Hyper
     ) -> tuple[RoundContext, State, Array]:
         """The context of this round, the state with it, and the number of gradients evaluated."""
-        keys, t, model = blocks.streams(key), state.t, problem.model
-        hp = hp.at(t)
-        kernel = model.kernel if self.estimator.kernel is None else self.estimator.kernel(model, hp)
+        keys, t = blocks.streams(key), state.t
+        hp = blocks.paced(self.estimator.pace, keys, t, hp)
         x = self.server.view(state.server)
-        gradients = jnp.int32(0)
-        if self.estimator.begin is not None:
-            shared, base, gradients, hp = self.estimator.begin(
+        gradients, gradient = jnp.int32(0), self.estimator.gradient
+        if self.estimator.memory.begin is not None:
+            shared, base, gradients = self.estimator.memory.begin(
                 at(keys.begin, t), state.shared, self._base(state), x, problem, hp
             )
             state = self._with_base(state._replace(shared=shared), base)
-        terms = self.estimator.terms(state.shared, x, hp)
-        slope, public = jax.grad(model.regularizer), self.estimator.public
-        grad_r = slope(x) if public is None else public(state.shared, slope, x, hp)
+        point = at_point(gradient, problem.model, state.shared, x, hp)
+        unit = None if gradient.unit is None else gradient.unit(state.shared, x, hp)
         cohort = self.cohort(key, t, problem.n, hp)
         cohort = cohort._replace(weight=cohort.weight.astype(x.dtype))
         rate = share(cohort, problem.n)
@@ -104,9 +103,7 @@ class Federated(Body):
             who = slice(None) if cohort.index is None else cohort.index
             w = problem.weights.at[who].get(mode="clip")
             cohort = cohort._replace(weight=w * cohort.weight)
-        context = RoundContext(
-            keys, t, cohort, x, state.shared, kernel, terms, grad_r, problem, hp, rate
-        )
+        context = RoundContext(keys, t, cohort, x, state.shared, point, unit, problem, hp, rate)
         return context, state, gradients
 
     def round(self, key: Key, state: State, problem: Problem, hp: Hyper) -> tuple[State, Info]:
@@ -121,7 +118,7 @@ class Federated(Body):
         )
         total = self.decoded(context, total)
         if self.mechanism.central:
-            total = total + normal(at(keys.mean_noise, t), self.mechanism, total, hp)
+            total = total + normal(at(keys.mean_noise, t), self.mechanism, total, hp, context.unit)
         if self.fused:
             if state.base is not None:  # weights add up to 1
                 total = total + state.base
@@ -142,9 +139,9 @@ class Federated(Body):
             base = blocks.put(cohort, base, bases)
         if self.local is not None and self.local.close is not None:
             shared = self.local.close(shared, v, context.rate, jnp.sum(cohort.weight), hp)
-        if self.estimator.refresh is not None:
+        if self.estimator.memory.refresh is not None:
             coin = at(keys.refresh, t)
-            shared, base, more = self.estimator.refresh(coin, shared, base, x, problem, hp)
+            shared, base, more = self.estimator.memory.refresh(coin, shared, base, x, problem, hp)
             extra = extra + more
         info = info._replace(gradients=info.gradients + extra)
         info = jax.tree.map(lambda a: a.astype(jnp.int32), info)
@@ -156,7 +153,7 @@ class Federated(Body):
             weight = context.cohort.weight
             total = jnp.max(weight) * self.aggregation.recover(total, context.x, context.hp)
             if self.regularizer_apart:
-                total = total + jnp.sum(weight) * context.public
+                total = total + jnp.sum(weight) * context.point.public
         return total
 
     def view(self, key: Key, state: State, problem: Problem, hp: Hyper) -> messages.Seen:
@@ -186,7 +183,7 @@ class Federated(Body):
         work = estimates.work_of(self, context, who)
         if self.fused:
             total, factors = estimates.mean_estimate(self, context, who, work)
-            total = total + jnp.sum(who.weight) * context.public
+            total = total + jnp.sum(who.weight) * context.point.public
             if self.noise == "per_client":
                 total = total + messages.noise_of_each(self.own, context, who, total)
             moved, links = None, who.link
@@ -199,12 +196,12 @@ class Federated(Body):
         if work.stored is not None:
             kept = packed(factors, self.storage)
             factors = estimates.reread(self, context, kept, work.batch)
-        table, local = self.estimator.table, who.local
+        table, local = self.estimator.memory.table, who.local
         if table is not None:
             local = jax.vmap(table.absorb)(local, work.rows, kept)
         bases, step = estimates.follow(self, context, who, work, factors)
         live = (who.weight > 0)[:, None] & (work.rows.weight > 0)
-        points = len({id(point) for term in context.terms for point in term.points})
+        points = len({id(point) for term in context.point.terms for point in term.points})
         counts = counts._replace(gradients=points * jnp.sum(live))
         return (total, moved, step), (local, bases), links, counts
 
@@ -225,8 +222,9 @@ class Federated(Body):
 
         def run(noise: Key, me: ClientBlock) -> tuple[Array, PyTree]:
             stream = jax.random.fold_in(context.keys.rows, me.index)
+            points = jax.random.fold_in(at(context.keys.points, context.t), me.index)
             read = functools.partial(blocks.take, context.problem.train, me)
-            client = Client(stream, noise, me.count, read)
+            client = Client(stream, noise, points, me.count, read)
             x, shared, problem, hp = context.x, context.shared, context.problem, context.hp
             g, *rest = local.run(client, x, shared, me.local, problem, hp)
             return g, rest
@@ -249,7 +247,7 @@ class Federated(Body):
         """The clients evaluated together on CPUs, and elsewhere: a block's memory has a bound for any n."""
         slots = hp.caps.get("batch", problem.m_max)
         read = hp.caps.get("mean_batch", slots) if self.packs else slots
-        points = 1 if self.estimator.jitter is None else problem.model.dim
+        points = 1 if self.estimator.gradient.jitter is None else problem.model.dim
         generated = numbers(problem.train) if isinstance(problem.train, GeneratedSamples) else 1
         each = max(points, problem.model.kernel.width, generated)
         vectors = not self.fused or self.noise == "per_client"

@@ -35,12 +35,13 @@ from jaxfl.core.types import (
     State,
 )
 from jaxfl.parts.compressors import dense
+from jaxfl.parts.gradients import at_point, evaluated
 from jaxfl.parts.graphs import Graph
 from jaxfl.parts.mechanisms import noiseless, normal
 from jaxfl.parts.sampling import everyone
 from jaxfl.parts.servers import LR
-from jaxfl.problems.clipping import clip, evaluate
-from jaxfl.rounds.blocks import ClientBlock, client_keys, start, streams, take
+from jaxfl.problems.clipping import clip
+from jaxfl.rounds.blocks import ClientBlock, client_keys, paced, start, streams, take
 from jaxfl.rounds.estimates import draw_rows
 from jaxfl.rounds.messages import release
 
@@ -161,23 +162,23 @@ class Gossip(NamedTuple):
     def round(self, key: Key, state: State, problem: Problem, hp: Hyper) -> tuple[State, Info]:
         """One round; ``key`` is the run's, the same in every round."""
         keys, t, model, x = streams(key), state.t, problem.model, state.server
-        hp, n = hp.at(t), problem.n
+        hp, n = paced(self.estimator.pace, keys, t, hp), problem.n
         index = jnp.arange(n)
-        noise, mask = client_keys([keys.noise, keys.mask], index, t)
+        noise, mask, points = client_keys([keys.noise, keys.mask, keys.points], index, t)
         whole = self.estimator.sampler.whole
         who = ClientBlock(
             index, jnp.ones(n, x.dtype), problem.count, problem.train if whole else None, (), ()
         )
         rows = draw_rows(self.estimator.sampler, keys.rows, t, who, problem.m_max, hp)
 
-        def estimate(x: Array, weight: Array, batch: Any, noise: Key) -> Array:
-            g, _ = evaluate(model.kernel, self.estimator.terms((), x, hp), weight, batch)
-            g = g + jax.grad(model.regularizer)(x)
+        def estimate(x: Array, weight: Array, batch: Any, noise: Key, points: Key) -> Array:
+            point = at_point(self.estimator.gradient, model, (), x, hp)
+            g = evaluated(point, weight, batch, points)[0] + point.public
             g = clip(g, hp["clip"]) if self.clip == "batch" else g
             noised: Array = g + normal(noise, self.mechanism, g, hp)
             return noised
 
-        g = jax.vmap(estimate)(x, rows.weight, take(problem.train, who, rows), noise)
+        g = jax.vmap(estimate)(x, rows.weight, take(problem.train, who, rows), noise, points)
 
         def send(v: Array, number: int = 0) -> tuple[Array, Array]:
             keys = jax.vmap(jax.random.fold_in, (0, None))(mask, number) if number else mask

@@ -75,6 +75,7 @@ def send(
 ) -> tuple[Sent, PyTree]:
     """Each client's message, and its end of the channel before it."""
     keys, t, x, hp, channel = context.keys, context.t, context.x, context.hp, body.channel
+    unit = context.unit
 
     def one(noise: Key, mask: Key, link: PyTree, work: PyTree) -> Sent:
         g, rest = estimate(noise, work)
@@ -87,10 +88,10 @@ def send(
             "return as many values as the estimate has, of the same dtype",
         )
         if channel.residual is None:
-            message, sent = release(body.own, body.compressor, noise, mask, v, t, hp)
+            message, sent = release(body.own, body.compressor, noise, mask, v, t, hp, unit)
             return Sent(g, message, sent, rest, channel.after(link, message, hp.copy()))
         # on all coordinates, since the channel keeps those that are not sent
-        v = v + draw_noise(body.own, noise, t, v, hp)
+        v = v + draw_noise(body.own, noise, t, v, hp, unit)
         message, sent = release(noiseless(), body.compressor, noise, mask, v, t, hp)
         return Sent(g, message, sent, rest, channel.residual(link, v, dense(message, x.size)))
 
@@ -157,6 +158,7 @@ def release(
     v: Array,
     t: Array,
     hp: Hyper,
+    unit: Array | None = None,
 ) -> tuple[Message, Array]:
     """C(v + xi), and the number of its coordinates.
 
@@ -165,14 +167,14 @@ def release(
     select, code = compressor.select, compressor.code
     pick, encode = jax.random.split(mask) if select and code else (mask, mask)
     if select is None:
-        value = v + draw_noise(mechanism, noise, t, v, hp)
+        value = v + draw_noise(mechanism, noise, t, v, hp, unit)
         index, sent = None, jnp.int32(0)
     else:
         chosen = select(pick, v.size, hp)
         _one_draw(compressor.name, chosen, v.size)
         value = v.at[chosen.index].get(mode="clip")
         weight = chosen.weight.astype(v.dtype)
-        value = weight * (value + draw_noise(mechanism, noise, t, value, hp))
+        value = weight * (value + draw_noise(mechanism, noise, t, value, hp, unit))
         index, sent = chosen.index, jnp.sum(chosen.weight != 0)
     if code is not None:
         coded = code(encode, value, hp.copy())
@@ -219,19 +221,24 @@ def noise_of_each(
 ) -> Array:
     """sum_i weight_i xi_i, each from its client's own stream."""
     (keys,) = client_keys([context.keys.noise], who.index, context.t)
-    return exact(who.weight, jax.vmap(lambda key: normal(key, mechanism, like, context.hp))(keys))
+
+    def one(key: Key) -> Array:
+        return normal(key, mechanism, like, context.hp, context.unit)
+
+    return exact(who.weight, jax.vmap(one)(keys))
 
 
 def noise_of_mean(mechanism: Mechanism, context: RoundContext, like: Array) -> Array:
     """One draw with the law of sum_i weight_i xi_i: N(0, sigma^2 sum_i weight_i^2)."""
-    draw = draw_noise(
-        mechanism, at(context.keys.mean_noise, context.t), context.t, like, context.hp
-    )
+    key, t = at(context.keys.mean_noise, context.t), context.t
+    draw = draw_noise(mechanism, key, t, like, context.hp, context.unit)
     return jnp.sqrt(jnp.sum(context.cohort.weight**2)) * draw
 
 
-def draw_noise(mechanism: Mechanism, key: Key, t: Array, like: Array, hp: Hyper) -> Array:
+def draw_noise(
+    mechanism: Mechanism, key: Key, t: Array, like: Array, hp: Hyper, unit: Array | None
+) -> Array:
     """One draw of the noise, in a loop of its own."""
     if mechanism.std is None:
         return jnp.zeros_like(like)
-    return in_own_loop(lambda: normal(key, mechanism, like, hp), t)
+    return in_own_loop(lambda: normal(key, mechanism, like, hp, unit), t)

@@ -18,7 +18,6 @@ import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Unpack
 
-import jax
 import jax.numpy as jnp
 
 from jaxfl.algorithms.composition import by_rules
@@ -42,9 +41,10 @@ from jaxfl.core.types import (
     PyTree,
 )
 from jaxfl.parts import channels, estimators, mechanisms, momentum, sampling
+from jaxfl.parts.gradients import at_point, evaluated
 from jaxfl.parts.mechanisms import normal
 from jaxfl.privacy import events
-from jaxfl.problems.clipping import clip, evaluate
+from jaxfl.problems.clipping import clip
 from jaxfl.rounds import transcript
 from jaxfl.rounds.federated import Federated
 
@@ -103,11 +103,12 @@ def _clipped_change(estimator: Estimator, mechanism: Mechanism) -> Local:
         client: Client, x: Array, shared: PyTree, memory: PyTree, problem: Problem, hp: Hyper
     ) -> tuple[Array, PyTree, Array]:
         rounds, v, g = memory
-        model, beta = problem.model, hp["momentum"]
+        beta = hp["momentum"]
         rows = estimator.sampler.draw(client.rows, rounds, client.count, problem.m_max, hp)
         weight = rows.weight.astype(x.dtype)
-        slope, _ = evaluate(model.kernel, estimator.terms((), x, hp), weight, client.take(rows))
-        v = (1 - beta) * v + beta * (slope + jax.grad(model.regularizer)(x))
+        point = at_point(estimator.gradient, problem.model, (), x, hp)
+        slope, _ = evaluated(point, weight, client.take(rows), client.points)
+        v = (1 - beta) * v + beta * (slope + point.public)
         c = clip(v - g, hp["clip"])
         sent = c + normal(client.noise, mechanism, c, hp)
         return sent, (rounds + 1, v, g + hp["shift"] * c), jnp.sum(weight > 0, dtype=jnp.int32)

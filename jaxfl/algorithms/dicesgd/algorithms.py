@@ -18,7 +18,6 @@ import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Unpack
 
-import jax
 import jax.numpy as jnp
 
 from jaxfl.algorithms.composition import by_rules
@@ -43,10 +42,11 @@ from jaxfl.core.types import (
     PyTree,
 )
 from jaxfl.parts import estimators, mechanisms, momentum, sampling
+from jaxfl.parts.gradients import at_point, evaluated, unclipped
 from jaxfl.parts.mechanisms import normal
 from jaxfl.privacy import events
 from jaxfl.privacy.claims import Claim
-from jaxfl.problems.clipping import clip, evaluate
+from jaxfl.problems.clipping import clip
 from jaxfl.rounds import transcript
 from jaxfl.rounds.federated import Federated
 
@@ -88,7 +88,6 @@ def _algorithm(**parts: Any) -> Algorithm:
 @made
 def _error_feedback(estimator: Estimator, mechanism: Mechanism) -> Local:
     """v_i + xi_i, where the client alone knows e_i."""
-    whole = estimators.minibatch(estimator.sampler, clip_examples=False)
 
     def init(problem: Problem, x: Array) -> tuple[PyTree, PyTree]:
         return (), (jnp.zeros(problem.n, jnp.int32), jnp.zeros((problem.n, x.size), x.dtype))
@@ -97,13 +96,13 @@ def _error_feedback(estimator: Estimator, mechanism: Mechanism) -> Local:
         client: Client, x: Array, shared: PyTree, memory: PyTree, problem: Problem, hp: Hyper
     ) -> tuple[Array, PyTree, Array]:
         rounds, e = memory
-        model = problem.model
         rows = estimator.sampler.draw(client.rows, rounds, client.count, problem.m_max, hp)
         weight, examples = rows.weight.astype(x.dtype), client.take(rows)
-        clipped, _ = evaluate(model.kernel, estimator.terms((), x, hp), weight, examples)
-        slope, _ = evaluate(model.kernel, whole.terms((), x, hp), weight, examples)
+        point = at_point(estimator.gradient, problem.model, (), x, hp)
+        clipped, _ = evaluated(point, weight, examples, client.points)
+        slope, _ = evaluated(unclipped(point), weight, examples, client.points)
         v = clipped + clip(e, hp["error_clip"])
-        sent = v + jax.grad(model.regularizer)(x) + normal(client.noise, mechanism, v, hp)
+        sent = v + point.public + normal(client.noise, mechanism, v, hp)
         return sent, (rounds + 1, e + slope - v), jnp.sum(weight > 0, dtype=jnp.int32)
 
     return Local("error feedback", init, run, lambda values: None, params=(C2,))
