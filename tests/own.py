@@ -218,6 +218,11 @@ def quiet(hp: Any) -> Any:
     return hp["sigma"] / 100
 
 
+def drawn_quietly(key: Any, std: Any, like: Any) -> Any:
+    """A hundredth of the noise that a mechanism declares."""
+    return std / 100 * jax.random.normal(key, like.shape, like.dtype)
+
+
 def louder(draw: Callable[..., Draw]) -> Callable[..., Draw]:
     """The same draw with weights 100 times as large."""
     return lambda *given: Draw(draw(*given).index, 100 * draw(*given).weight)

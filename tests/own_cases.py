@@ -4,6 +4,7 @@ import collections
 import copy
 import dataclasses
 import functools
+import itertools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -56,10 +57,12 @@ from jaxfl.core.types import (
     Channel,
     Compressor,
     Estimator,
+    Gradient,
     Mechanism,
     Memory,
     Param,
     Participation,
+    Remembered,
     Sampler,
 )
 from jaxfl.parts import aggregations, channels, graphs, local, localization, smoothing
@@ -110,9 +113,9 @@ class Noise:
 
 
 GAUSSIAN = mechanisms.gaussian().std
-ROWS["no claim", "mechanism"] |= {
+# the event reads the std that rounds read
+ROWS["proven", "mechanism"] |= {
     "a hundredth of the noise": noise(std=quiet),
-    "no noise at all": noise(std=lambda hp: 0 * hp["sigma"]),
     "a mechanism from scratch": MINE,
     "a server's noise at the client": central(
         central=False, params=mechanisms.gaussian().params, std=quiet
@@ -130,6 +133,13 @@ ROWS["no claim", "mechanism"] |= {
     "a quiet network": lambda: network(mechanism=noise(std=quiet)),
 }
 ROWS["refused", "mechanism"] |= {"a channel in the place of a mechanism": channels.direct()}
+ROWS["refused", "noise"] |= {
+    "no noise at all": noise(std=lambda hp: 0 * hp["sigma"]),
+    "not in proportion to sigma": noise(std=lambda hp: 1 + hp["sigma"]),
+}
+ROWS["no claim", "mechanism"] |= {
+    "a draw of one's own": noise(draw=lambda key, std, like: 0 * like)
+}
 ROWS["unproven", "mechanism"] |= {"client's noise declared as a server's": noise(central=True)}
 ROWS["unproven", "noise"] |= {"an unknown word": lambda: own(body(noise="none"))}
 
@@ -228,15 +238,6 @@ ROWS["open", "code"] |= {"closes over the records": holds_data}
 # --- estimators ----------------------------------------------------------------------------------
 
 
-def begins(change: Callable[..., Any]) -> Estimator:
-    """An estimator whose hyper-parameters ``change(hp, problem)`` replaces before each round."""
-
-    def begin(key: Any, shared: Any, base: Any, x: Any, problem: Any, hp: Any) -> Any:
-        return shared, base, jnp.int32(0), change(hp, problem)
-
-    return batch(begin=begin)
-
-
 def large(w: Any, F: Any, batch: Any) -> Any:
     return 100 * LINEAR.kernel.contract(w, F, batch)
 
@@ -244,24 +245,27 @@ def large(w: Any, F: Any, batch: Any) -> Any:
 OWN_ESTIMATOR = Estimator(
     "mine",
     sampling.poisson(),
-    init=lambda problem, x, hp, pooled, storage: Memory(),
-    terms=with_terms(ONE),
+    Gradient(with_terms(ONE)),
     params=estimators.minibatch(sampling.poisson()).params,
     points=1,
     sensitivity=lambda values: Mean(values["clip"]),
 )
-LOUD = with_terms(ONE._replace(scale=100.0))
+LOUD = Gradient(with_terms(ONE._replace(scale=100.0)))
 LOOSE = estimators.minibatch(sampling.poisson(), clip_examples=False)
 ROWS["no claim", "estimator"] |= {
-    "a lower sigma": begins(lambda hp, problem: changed(hp, sigma=quiet(hp))),
+    "a lower sigma": batch(pace=lambda key, t, hp: {"sigma": quiet(hp)}),
     "raw data in what is public": batch(
-        init=lambda problem, x, hp, pooled, storage: Memory(shared=raw_mean(problem).mean(0)),
-        public=lambda shared, slope, x, hp: slope(x) + shared,
+        gradient=batch().gradient._replace(
+            public=lambda shared, slope, x, hp: slope(x) + shared,
+        ),
+        memory=Memory(
+            lambda problem, x, hp, pooled, storage: Remembered(shared=raw_mean(problem).mean(0))
+        ),
     ),
     "svrg as a minibatch": ("", svrg(sensitivity=batch().sensitivity), {"refresh": 0.5}),
     "an estimator from scratch": ("soteriafl_sgd", OWN_ESTIMATOR, {"k": 2}),
     "fewer points declared": batch(points=0),
-    "scaled terms of a network": lambda: network(estimator=batch(terms=LOUD)),
+    "scaled terms of a network": lambda: network(estimator=batch(gradient=LOUD)),
 }
 ROWS["no claim", "sampler|estimator"] |= {
     "saga with another sampler": {"estimator": saga(sampler=sampling.with_replacement())}
@@ -960,6 +964,7 @@ FREE = {  # what acts on noised values alone, where every message is seen
     "compressor": {"code", "omega", "bits", "resolve", "capacity"},
     "channel": {"init", "after", "receive", "residual"},
     "server": {"init", "view", "step", "output"},
+    "mechanism": {"std"},
 }
 
 
@@ -968,18 +973,23 @@ def with_part(role: str, part: Any, **others: Any) -> Any:
     return own(**given, **others)
 
 
+def rewritten(part: Any) -> Any:
+    """Each function of a part, and the part with an equal one that jaxfl has not made."""
+    for field, value in part._asdict().items():
+        if callable(value):
+            yield field, part._replace(**{field: wrapped(value)})
+        elif isinstance(value, Gradient | Memory):
+            for inner, changed in rewritten(value):
+                yield inner, part._replace(**{field: changed})
+
+
 for role, parts in PARTS.items():
-    functions = {
-        field: part._replace(**{field: wrapped(value)})
-        for part in parts
-        for field, value in part._asdict().items()
-        if callable(value)
-    }
-    for field, part in functions.items():
+    for field, part in dict(itertools.chain.from_iterable(map(rewritten, parts))).items():
         free = field in FREE.get(role, ())
         make = functools.partial(with_part, role, part)
         ROWS["proven" if free else "no claim", role] |= {f"its {field}": make}
-        if free and field not in ("bits", "code", "residual"):  # whose messages have no bound
+        # of a message that is coded nobody knows a bound, and events read the std
+        if free and field not in ("bits", "code", "residual", "std"):
             hidden = functools.partial(make, aggregation=SECURE)
             ROWS["no claim", role] |= {f"its {field} under a sum": hidden}
 # A record of jaxfl's entries, whose attribute is another.
@@ -987,7 +997,7 @@ for role, part, field, value in (
     ("mechanism", mechanisms.gaussian(), "std", quiet),
     ("channel", channels.direct(), "before", longer),
     ("compressor", compressors.random_k(), "select", repeated(compressors.random_k())),
-    ("estimator", MINIBATCH, "terms", LOUD),
+    ("estimator", MINIBATCH, "gradient", LOUD),
     ("sampler", poisson(name="subclass"), "draw", HEAVY),
 ):
     other = reads_otherwise(type(part), field, value)(*part)

@@ -28,6 +28,7 @@ from jaxfl.core.types import (
     Source,
 )
 from jaxfl.privacy.calibration import sigma_for
+from jaxfl.privacy.events import AnyEvent, sigmas
 from jaxfl.rounds.body import Body
 
 __all__ = [
@@ -218,7 +219,14 @@ def _calibrated(
         )
     events = [event({**values, "sigma": 1.0, **part}, facts) for part in plan.parts]
     found = [sigma_for(each, eps, values["delta"]) for each in events]
-    levels = tuple(one.sigma for one in found)
+    levels = tuple(one.sigma / _noise(each) for one, each in zip(found, events, strict=True))
+    for level, one, part in zip(levels, found, plan.parts, strict=True):
+        now = event({**values, "sigma": level, **part}, facts)
+        require(
+            np.allclose(sigmas(now), sigmas(one.event), rtol=1e-6),
+            lambda: f"The noise of {algorithm.name} is not proportional to sigma",
+            f"give sigma in place of eps = {eps:g}",
+        )
     if not min(levels) >= LEAST:
         raise InputError(
             f"eps = {eps:g} asks for so little noise that none is left (sigma = {min(levels):.3g}): "
@@ -226,6 +234,15 @@ def _calibrated(
         )
     worst = max((one.proven for one in found), key=lambda proof: proof.eps)
     return levels, "disjoint phases, the worst: " * (len(found) > 1) + worst.method
+
+
+def _noise(event: AnyEvent) -> float:
+    """The noise of the first release for sigma = 1."""
+    first: float = next(iter(sigmas(event)))
+    require(
+        first > 0, "This noise is 0 whatever sigma is, and no eps holds", "add noise to messages"
+    )
+    return first
 
 
 def _over(name: str, rule: Schedule, rounds: int) -> Floats:

@@ -13,7 +13,7 @@ from collections.abc import Hashable, Iterator
 from typing import Any
 
 from jaxfl.core import provenance
-from jaxfl.core.identity import identity
+from jaxfl.core.identity import code_of, identity
 from jaxfl.core.types import Algorithm, Problem
 from jaxfl.privacy.events import Standing
 from jaxfl.problems.facts import escapes, example_of
@@ -67,12 +67,16 @@ def standing(algorithm: Algorithm, problem: Problem | None = None) -> Standing:
         return Standing("stated", f"the user states the event of {algorithm.name!r}")
     foreign = next(_foreign(algorithm, problem), "")
     if not foreign:
-        return Standing()
+        std = algorithm.body.mechanism.std if algorithm.body is not None else None
+        return Standing(code="" if provenance.ours(std) else code_of(std))
     return Standing("none", f"no claim: no proof covers {foreign}; {WAY}")
 
 
 def weaker(earlier: Standing, now: Standing) -> Standing:
     """Return what may be said of rounds of which some ran with the one and some with the other."""
+    if earlier.kind == now.kind == "proven" and earlier.code != now.code:
+        why = "no claim: the std of the mechanism had other code in earlier rounds"
+        return Standing("none", f"{why}; {WAY}")
     if earlier.kind == "proven" or now.kind == "none" or earlier == now:
         return now
     if earlier.kind == "none":
@@ -116,7 +120,8 @@ def _parts(body: Any, paper: bool) -> Iterator[str]:
     roles = {"sampler": body.estimator.sampler, "estimator": body.estimator}
     roles |= {role: getattr(body, role) for role in BODIES[type(body)]}
     for role, part in roles.items():
-        later = hidden or role not in LATER
+        # an event that jaxfl wrote for a paper knows the noise of that paper
+        later = paper if role == "mechanism" else hidden or role not in LATER
         if part is not None and not provenance.own_part(part, later, alone=not paper):
             yield f"the {role} {part.name!r}, which is not jaxfl's own"
 

@@ -7,14 +7,16 @@ may say anything, so that neither caches nor proofs may go by equality.
 from __future__ import annotations
 
 import functools
+import hashlib
 import inspect
 import types
-from collections.abc import Callable, Hashable
+from collections import deque
+from collections.abc import Callable, Hashable, Iterable
 from typing import Any, TypeVar
 
 import numpy as np
 
-__all__ = ["by_identity", "compared_by_identity", "identity", "is_plain"]
+__all__ = ["by_identity", "code_of", "compared_by_identity", "identity", "is_plain"]
 
 C = TypeVar("C", bound=type)
 F = TypeVar("F", bound=Callable[..., Any])
@@ -43,6 +45,48 @@ def identity(value: Any) -> Hashable:
     if is_plain(kind):
         return kind, repr(value)
     return id(value)
+
+
+def code_of(function: Any) -> str:
+    """Return a digest of a function's code and of what it reads, equal in another process."""
+    out, seen = hashlib.sha256(), set[int]()
+
+    def put(value: Any) -> None:
+        out.update(type(value).__qualname__.encode())
+        if is_plain(type(value)):
+            out.update(repr(value).encode())
+        elif hasattr(value, "dtype") and hasattr(value, "shape"):
+            put((str(value.dtype), tuple(value.shape), np.asarray(value).tobytes()))
+        elif isinstance(value, types.ModuleType | type | types.BuiltinFunctionType):
+            out.update(f"{getattr(value, '__module__', '')}.{value.__name__}".encode())
+        elif id(value) not in seen:
+            seen.add(id(value))
+            deque(map(put, _read_by(value)), maxlen=0)
+
+    put(function)
+    return out.hexdigest()[:24]
+
+
+def _read_by(value: Any) -> Iterable[Any]:
+    """What the behaviour of a value rests on."""
+    if isinstance(value, types.CodeType):
+        return value.co_code, value.co_names, *value.co_consts
+    if isinstance(value, types.FunctionType):
+        read = (
+            value.__globals__[name] for name in value.__code__.co_names if name in value.__globals__
+        )
+        cells = (cell.cell_contents for cell in value.__closure__ or ())
+        return value.__code__, value.__defaults__, value.__kwdefaults__, *cells, *read
+    if isinstance(value, types.MethodType):
+        return value.__func__, value.__self__
+    if isinstance(value, functools.partial):
+        return value.func, value.args, value.keywords
+    if isinstance(value, dict):
+        return (pair for pair in value.items())
+    if isinstance(value, tuple | list):
+        return value
+    call = getattr(type(value), "__call__", None)  # noqa: B004
+    return type(value), call, getattr(value, "__dict__", None)
 
 
 def by_identity(make: F, most: int | None = None) -> F:

@@ -65,7 +65,7 @@ RESTS: dict[type, Rests] = {
     ),
     Gradient: Rests(("terms", "public", "unit", "kernel", "jitter")),
     Memory: Rests(("init", "begin", "refresh", "table", "follow")),
-    Mechanism: Rests(("std", "central", "params")),
+    Mechanism: Rests(("draw",), ("std", "central", "params")),  # its event reads ``std``
     Local: Rests(("init", "run", "message_bound", "close", "params")),
     Aggregation: Rests(("protect", "recover", "settle", "bits", "hides", "plain", "params")),
     Compressor: Rests(

@@ -586,16 +586,24 @@ class Estimator(NamedTuple):
     # theory.soteriafl.Estimator; None: not known
 
 
-class Mechanism(NamedTuple):
-    """Gaussian noise of standard deviation ``std`` on every coordinate of a client's estimate.
+def _normal(key: Key, std: Array, like: Array) -> Array:
+    """xi ~ N(0, std^2 I) with the shape and dtype of ``like``."""
+    return std * jax.random.normal(key, like.shape, like.dtype)
 
-    With ``central``, a server that clients trust adds it to the mean of the messages instead.
+
+class Mechanism(NamedTuple):
+    """Noise on every coordinate of a client's estimate: Gaussian, of standard deviation ``std``.
+
+    Rounds draw it and accountants read it: both evaluate ``std``, which may depend on any
+    hyper-parameter of the round.  With ``central``, a server that clients trust adds the noise to the
+    mean of the messages instead.
     """
 
     name: str
     std: Callable[[Hyper], Array] | None  # None: no noise
     params: tuple[Param, ...] = ()
     central: bool = False
+    draw: Callable[[Key, Array, Array], Array] = _normal  # (key, std, like)
 
 
 class Client(NamedTuple):

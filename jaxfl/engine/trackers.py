@@ -225,7 +225,7 @@ def _numbers(now: Evaluation) -> dict[str, float]:
 def _parameters(run: RunInfo) -> dict[str, Any]:
     """Hyper-parameters and labels, as numbers and texts, and why no eps is proven."""
     about = {"algorithm": run.algorithm, "problem": run.problem, **run.values, **run.labels}
-    _, why = run.settings["proof"]
+    _, why, *_ = run.settings["proof"]
     about |= {"privacy": why} if why else {}
     about |= {} if run.seed is None else {"seed": run.seed}
     return {n: x if isinstance(x, int | float | str) else str(x) for n, x in about.items()}

@@ -180,7 +180,7 @@ def shorter(phases: Iterable[Phase], rounds: int) -> list[Phase]:
 # --- traced --------------------------------------------------------------------------------------
 
 
-@of_a_paper
+@made
 def noised() -> Mechanism:
     """N(0, sigma_i^2 I) in phase i; sigma is that of the first phase."""
     return gaussian()._replace(std=lambda hp: hp["sigma"] * hp["noise_t"])

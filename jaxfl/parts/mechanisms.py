@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import jax
 
-from jaxfl.core.provenance import made
+from jaxfl.core.provenance import made, own_function
 from jaxfl.core.types import LARGEST, Array, Hyper, Key, Mechanism, Param
 
-__all__ = ["central", "gaussian", "noiseless", "normal"]
+__all__ = ["central", "gaussian", "noiseless", "normal", "sigma"]
 
 SIGMA = Param(
     "sigma", "standard deviation of the noise on a coordinate of a client's estimate", high=LARGEST
@@ -15,16 +15,23 @@ SIGMA = Param(
 MEAN_SIGMA = SIGMA._replace(doc="standard deviation of the noise on a coordinate of the mean")
 
 
+@own_function
+def sigma(hp: Hyper) -> Array:
+    """The hyper-parameter ``sigma``."""
+    std: Array = hp["sigma"]
+    return std
+
+
 @made
 def gaussian() -> Mechanism:
     """xi ~ N(0, sigma^2 I) added to the estimate, ``sigma`` on the scale of the released mean."""
-    return Mechanism("gaussian", lambda hp: hp["sigma"], params=(SIGMA,))
+    return Mechanism("gaussian", sigma, params=(SIGMA,))
 
 
 @made
 def central() -> Mechanism:
     """xi ~ N(0, sigma^2 I) added to the mean of the messages by a server that clients trust."""
-    return Mechanism("central", lambda hp: hp["sigma"], params=(MEAN_SIGMA,), central=True)
+    return Mechanism("central", sigma, params=(MEAN_SIGMA,), central=True)
 
 
 @made
@@ -40,4 +47,4 @@ def normal(
     if mechanism.std is None:
         return jax.numpy.zeros_like(like)
     std = mechanism.std(hp) if unit is None else mechanism.std(hp) * unit
-    return std * jax.random.normal(key, like.shape, like.dtype)
+    return mechanism.draw(key, std, like)

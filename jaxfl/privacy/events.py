@@ -342,11 +342,13 @@ class Standing(NamedTuple):
     """What may be said of the event of an algorithm.
 
     ``kind`` is "proven" where jaxfl made all that a proof rests on, "stated" where the event is the
-    user's own, and "none" otherwise; ``why`` is a sentence, empty where the kind is "proven".
+    user's own, and "none" otherwise; ``why`` is a sentence, empty where the kind is "proven".  ``code``
+    is a digest of the user's functions that both rounds and event evaluate.
     """
 
     kind: Literal["proven", "stated", "none"] = "proven"
     why: str = ""
+    code: str = ""
 
     def of(self, event: AnyEvent) -> AnyEvent:
         """The event as accountants may read it."""

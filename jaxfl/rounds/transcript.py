@@ -7,12 +7,18 @@ clients take part, and each message is seen.
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
-from jaxfl.core.errors import InputError, require
-from jaxfl.core.types import AnyBody, MessageBound, ProblemFacts, Sampler, Values
+from jaxfl.core import provenance
+from jaxfl.core.errors import InputError, one_line, require
+from jaxfl.core.identity import by_identity
+from jaxfl.core.schedules import Schedule
+from jaxfl.core.types import AnyBody, Hyper, MessageBound, Pace, ProblemFacts, Sampler, Values
 from jaxfl.privacy import events
 from jaxfl.privacy.events import Sampling, worst
 from jaxfl.rounds.body import Body
@@ -20,6 +26,7 @@ from jaxfl.rounds.body import Body
 __all__ = ["drawn", "event", "message_bound", "noises", "rounding", "turns"]
 
 BOUNDS = ("clip", "gradient_bound")
+READ = (*BOUNDS, "batch")  # by events, besides the noise
 
 
 def event(body: AnyBody, values: Values, facts: ProblemFacts) -> Any:
@@ -35,15 +42,20 @@ def event(body: AnyBody, values: Values, facts: ProblemFacts) -> Any:
     sampler, sensitivity = body.estimator.sampler, body.estimator.sensitivity
     if body.mechanism.std is None:
         return events.NoClaim("nothing is noised")
-    if "sigma" not in values:
-        return events.NoClaim(f"the noise of {body.mechanism.name} is not a hyper-parameter sigma")
+    if body.estimator.gradient.unit is not None:
+        return events.NoClaim(f"the noise of {body.estimator.name} has a unit of its own")
     if sampler.scheme is None:
         return events.NoClaim(f"the scheme of {sampler.name} is not declared")
     if sensitivity is None:
         return events.NoClaim(f"the sensitivity of {body.estimator.name} is not declared")
     hidden = body.aggregation is not None and body.aggregation.hides
     senders = noises(body, values, facts)
-    moves = sensitivity(values)
+    rounds = paced(body, values, facts)
+    if len(rounds) > 1 and not (sampler.whole or sampler.fresh):
+        return events.NoClaim(
+            f"noise, clip or batch change while {sampler.name} uses up its records"
+        )
+    moves = sensitivity(rounds[0].values)
     if isinstance(moves, events.Mean) and math.isfinite(moves.clip):
         if math.isfinite(moves.whole) and body.clip != "batch":
             return events.NoClaim("the estimator leaves clipping to clip='batch', which is not set")
@@ -52,16 +64,108 @@ def event(body: AnyBody, values: Values, facts: ProblemFacts) -> Any:
 
     def client(m: int) -> Any:
         r = facts.noises(senders, m)  # the ratio of clip to noise in a sum, at one client's sigma
-        bounds = {name: values[name] / r**0.5 for name in BOUNDS if name in values}
-        return events.Event(
-            drawn(sampler, values, facts, m),
-            moves if r == 1 else sensitivity({**values, **bounds}),
-            float(values["sigma"]),
-            turns(body, values, facts),
-            trust="secure_sum" if hidden else "local_transcript",
-        )
+
+        def part(some: Rounds) -> events.Event:
+            now = some.values
+            bounds = {name: now[name] / r**0.5 for name in BOUNDS if name in now}
+            return events.Event(
+                drawn(sampler, now, facts, m),
+                sensitivity(now if r == 1 else {**now, **bounds}),
+                some.std,
+                some.number,
+                trust="secure_sum" if hidden else "local_transcript",
+            )
+
+        parts = tuple(map(part, loudest(rounds, turns(body, values, facts))))
+        return parts[0] if len(parts) == 1 else events.Sequence(parts)
 
     return worst(facts, client)
+
+
+# --- what changes from round to round ------------------------------------------------------------
+
+
+class Rounds(NamedTuple):
+    """Rounds that release in the same way: how many they are, their noise, and their values."""
+
+    number: int
+    std: float
+    values: Values
+
+
+def paced(body: AnyBody, values: Values, facts: ProblemFacts) -> list[Rounds]:
+    """The rounds of a run, by schedules, the estimator's pace and the noise, as rounds evaluate them."""
+    T, std, pace = int(values["rounds"]), body.mechanism.std, body.estimator.pace
+    assert std is not None
+    planned = max(T, facts.rounds or T)
+    varies = {name: v.over(planned)[:T] for name, v in values.items() if isinstance(v, Schedule)}
+    if not varies and pace is None and provenance.ours(std):
+        return [Rounds(T, float(std(Hyper(dict(values)))), values)]
+    fixed = tuple((name, values[name]) for name in sorted(values.keys() - varies))
+    varying = tuple((name, varies[name].tobytes()) for name in sorted(varies))
+    try:
+        columns = _remembered(std, pace, T, fixed, varying)
+    except InputError:
+        raise
+    except Exception as error:
+        raise InputError(
+            f"The std of the mechanism {body.mechanism.name!r} or the pace of the estimator "
+            f"{body.estimator.name!r} raises ({one_line(error)})",
+            "return one number for the numbers of a round",
+        ) from error
+    names = sorted(columns)  # of which std is one
+    found, counts = np.unique(
+        np.stack([columns[name] for name in names], 1), axis=0, return_counts=True
+    )
+    out = []
+    for row, number in zip(found.tolist(), counts.tolist(), strict=True):
+        now = dict(zip(names, row, strict=True))
+        out.append(Rounds(number, now.pop("std"), {**values, **now}))
+    return out
+
+
+def _evaluated(
+    std: Callable[[Hyper], Any],
+    pace: Pace | None,
+    T: int,
+    fixed: tuple[tuple[str, Any], ...],
+    varying: tuple[tuple[str, bytes], ...],
+) -> dict[str, Any]:
+    """``std`` and what events read, in each of T rounds: traced as in rounds, in double precision.
+
+    Of coordinates with different noise the least counts: more noise on others proves no less.
+    """
+
+    def one(t: Any, now: dict[str, Any]) -> dict[str, Any]:
+        hp = Hyper({**{name: jnp.asarray(value) for name, value in fixed}, **now})
+        if pace is not None:  # of no run: what events read may not depend on the key
+            hp = Hyper({**hp.values, **pace(jax.random.key(0), t, hp)})
+        read = {name: hp.values[name] for name in READ if name in hp.values}
+        return {"std": jnp.min(jnp.abs(std(hp))), **read}
+
+    with jax.enable_x64(True), jax.default_device(jax.local_devices(backend="cpu")[0]):
+        columns = {name: jnp.asarray(np.frombuffer(column)) for name, column in varying}
+        found = jax.jit(jax.vmap(one))(jnp.arange(T), columns)
+        return {name: np.asarray(column, np.float64) for name, column in found.items()}
+
+
+_remembered = by_identity(_evaluated, most=4096)
+
+
+def loudest(rounds: Sequence[Rounds], turns: int) -> list[Rounds]:
+    """The ``turns`` releases with the least noise: nobody knows in which rounds a client takes part.
+
+    A round with local steps may have several.
+    """
+    out: list[Rounds] = []
+    first, *others = sorted(rounds, key=lambda one: one.std)
+    if turns > sum(some.number for some in rounds):
+        others = []
+    for some in (first, *others):
+        number = min(some.number, turns) if others else turns
+        turns -= number
+        out += [some._replace(number=number)] if number or not out else []
+    return out
 
 
 def drawn(
@@ -137,7 +241,9 @@ def message_bound(body: Body, values: Values, facts: ProblemFacts) -> MessageBou
     slots = body.estimator.sampler.capacity(values, facts).get("batch", b)
     scale = 1.0 + omega
     signal = scale * points * slots / b * values["clip"]
-    noise = 0.0 if body.own.std is None else scale * values["sigma"]
+    noise = 0.0
+    if body.own.std is not None:
+        noise = scale * max(some.std for some in paced(body, {"rounds": 1, **values}, facts))
     return float(growth[0] * signal), float(growth[1] * noise)
 
 

@@ -67,7 +67,7 @@ def _as_sweep(ds: xarray.Dataset, called: str) -> xarray.Dataset:
     lost = ds["round"].where(~np.isfinite(ds["loss"])).min().item()  # NaN where it never is
     each = {"last_round": ds["round"].values[-1], "diverged_at": lost, "complete": np.int8(1)}
     out = ds[series].assign(each).expand_dims(algorithm=[called], seed=np.zeros(1, np.int32))
-    kind, why = about["settings"].get("proof", ("proven", ""))
+    kind, why, *_ = about["settings"].get("proof", ("proven", ""))
     about["proofs"] = [{"place": [0], "kind": kind, "why": why}] if why else []
     about["axes"] = {"algorithm": {"values": [called], "static": True}}
     about |= {"kind": "sweep", "paired": False}

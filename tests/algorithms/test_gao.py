@@ -45,7 +45,7 @@ def moves(D: Draws, t: int, i: int) -> np.ndarray:
     def draw(t: jax.Array, i: jax.Array, hp: Any) -> jax.Array:
         size, x, now = D.weighted_rows(0, 0)[1].size, D.p.x0, hp.at(t)
         points = client_keys([D.keys.points], i[None], t)[0, 0]
-        jitter = D.body.estimator.jitter
+        jitter = D.body.estimator.gradient.jitter
         return jnp.zeros((size, D.d)) if jitter is None else jitter(points, size, x, now)
 
     return D.grid("moves", draw)[t, i]
@@ -521,13 +521,14 @@ def test_moreau_gradients_are_those_of_the_envelope(name: str, beta: float, x64:
 def test_convolution_is_unbiased(key: jax.Array) -> None:
     """Of ``|a.w - y|`` in three dimensions: ``E sign(z + s|a| u) = (3q - q^3)/2``, q = z/(s|a|)."""
     estimator = smoothing.convolution(jaxfl.estimators.minibatch(jaxfl.sampling.full()))
-    assert estimator.jitter is not None
+    jitter = estimator.gradient.jitter
+    assert jitter is not None
     s, n = 0.7, 200_000
     hp = jaxfl.types.Hyper({"spread": jnp.float32(s)})
-    v = np.asarray(estimator.jitter(key, n, jnp.zeros(3), hp), float)
+    v = np.asarray(jitter(key, n, jnp.zeros(3), hp), float)
     assert np.linalg.norm(v, axis=1).max() <= s * (1 + 1e-6)
     assert (v**2).sum(1).mean() == pytest.approx(s * s * 3 / 5, rel=0.01)
-    few = np.asarray(estimator.jitter(key, 5, jnp.zeros(3), hp))
+    few = np.asarray(jitter(key, 5, jnp.zeros(3), hp))
     np.testing.assert_allclose(few, v[:5], rtol=1e-5)
     model, a = jaxfl.models.absolute(3), np.array([1.0, -2.0, 0.5])
     for z in (-2.0, -0.5, 0.1, 1.2):

@@ -53,7 +53,7 @@ def test_what_is_stated(case: Case) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["mechanism: no noise at all", "compressor: a coordinate twice", "kernel|model: its clip"],
+    ["mechanism: a draw of one's own", "compressor: a coordinate twice", "kernel|model: its clip"],
 )
 def test_all_who_state_an_eps_state_none(name: str, key: jax.Array) -> None:
     """Of a run: its report, its line, its rounds, its clients, and its labelled data; and a sweep."""

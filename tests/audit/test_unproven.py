@@ -8,14 +8,14 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import pytest
-from own import ONE, changed, louder, quiet, the_first_k, with_terms
+from own import ONE, changed, drawn_quietly, louder, quiet, the_first_k, with_terms
 from planned import federated
 from told import Shell
 
 import jaxfl
 from jaxfl.algorithms import compose
 from jaxfl.audit.attack import AuditResult, audit
-from jaxfl.core.types import Algorithm, Draw, Hyper, Mechanism, Param
+from jaxfl.core.types import Algorithm, Draw, Gradient, Hyper, Mechanism, Param
 from jaxfl.parts import (
     aggregations,
     channels,
@@ -42,7 +42,8 @@ def mine(part: Any, **fields: Any) -> Any:
     return part._replace(name="mine", **fields)
 
 
-QUIET = mine(mechanisms.gaussian(), std=quiet)
+LOUD = Gradient(with_terms(ONE._replace(scale=100.0)))
+QUIET = mine(mechanisms.gaussian(), draw=drawn_quietly)
 
 
 def stated(share: Callable[[Any], int] = lambda facts: 1, **more: Any) -> Any:
@@ -87,19 +88,16 @@ def row(which: int) -> Algorithm:
 def changes(name: str, factor: float) -> Algorithm:
     """An estimator that changes a hyper-parameter before each round."""
 
-    def begin(key: Any, shared: Any, base: Any, x: Any, problem: Any, hp: Hyper) -> Any:
-        return shared, base, jnp.int32(0), changed(hp, **{name: factor * hp[name]})
-
-    return own(estimator=mine(WHOLE, begin=begin))
+    return own(estimator=mine(WHOLE, pace=lambda key, t, hp: {name: factor * hp[name]}))
 
 
 def differences() -> Algorithm:
     """The terms of snapshots are 100 times as long."""
 
     def terms(*given: Any) -> Any:
-        return tuple(t._replace(scale=100 * t.scale) for t in SNAPSHOT.terms(*given))
+        return tuple(t._replace(scale=100 * t.scale) for t in SNAPSHOT.gradient.terms(*given))
 
-    return own(estimator=mine(SNAPSHOT, terms=terms), numbers={"refresh": 0.5})
+    return own(estimator=mine(SNAPSHOT, gradient=Gradient(terms)), numbers={"refresh": 0.5})
 
 
 def short(model: Any, hp: Hyper) -> Any:
@@ -163,9 +161,12 @@ BROKEN: dict[str, tuple[Callable[[], Algorithm], dict[str, Any]]] = {
     "select_repeats": (repeats, {"dim": 8}),
     "begin_sigma": (lambda: changes("sigma", 0.01), {}),
     "begin_clip": (lambda: changes("clip", 100.0), {}),
-    "terms": (lambda: own(estimator=mine(WHOLE, terms=with_terms(ONE._replace(scale=100.0)))), {}),
+    "terms": (lambda: own(estimator=mine(WHOLE, gradient=LOUD)), {}),
     "differences": (differences, TURNING),
-    "kernel": (lambda: own(estimator=mine(WHOLE, kernel=short)), {}),
+    "kernel": (
+        lambda: own(estimator=mine(WHOLE, gradient=WHOLE.gradient._replace(kernel=short))),
+        {},
+    ),
     "rows": (lambda: own(estimator=estimators.minibatch(weighed(sampling.full()))), {}),
     "first_row": (lambda: row(0), {}),
     "clients": (clients, THREE),
@@ -228,21 +229,29 @@ def test_an_audit_says_what_it_does_not_look_at(unseen: str) -> None:
     assert found.refutes_described == (make in (replaced, gossip))
 
 
+def with_numbers(numbers: dict[str, float], **parts: Any) -> Algorithm:
+    body = federated(**{"estimator": WHOLE, "server": servers.descent(), **parts})
+    return compose("mine", "", "", body, jaxfl.algorithms.plain(clip=1.0, lr=1.0, **numbers))
+
+
 def test_what_has_no_event_is_audited_too() -> None:
-    """Noise under another name, and draws of no known law."""
-    zeta = Mechanism("mine", lambda hp: hp["zeta"], (Param("zeta", "noise"),))
-    unknown = mine(sampling.poisson(), scheme=None)
-    for parts, numbers, words in (
-        ({"mechanism": zeta}, {"zeta": 0.01}, "not a hyper-parameter sigma"),
-        ({"estimator": estimators.minibatch(unknown)}, {"sigma": 0.1, "batch": 2}, "the scheme of"),
-    ):
-        body = federated(**{"estimator": WHOLE, "server": servers.descent(), **parts})
-        plan = jaxfl.algorithms.plain(clip=1.0, lr=1.0, **numbers)
-        algorithm = compose("mine", "", "", body, plan)
-        found = audit(algorithm, rounds=2, m=8, runs=100, key=jax.random.key(0))
-        assert words in found.method
-        assert found.described is None
-        assert found.unseen
+    """Draws of no known law."""
+    unknown = estimators.minibatch(mine(sampling.poisson(), scheme=None))
+    algorithm = with_numbers({"sigma": 0.1, "batch": 2}, estimator=unknown)
+    found = audit(algorithm, rounds=2, m=8, runs=100, key=jax.random.key(0))
+    assert "the scheme of" in found.method
+    assert found.described is None
+    assert found.unseen
+
+
+def test_noise_under_another_name_is_accounted_for() -> None:
+    zeta = Mechanism("mine", lambda hp: 2 * hp["zeta"], (Param("zeta", "noise"),))
+    algorithm = with_numbers({"zeta": 0.25}, mechanism=zeta)
+    found = audit(algorithm, rounds=2, m=8, runs=1000, delta=DELTA, key=jax.random.key(0))
+    usual = with_numbers({"sigma": 0.5})
+    same = audit(usual, rounds=2, m=8, runs=100, delta=DELTA, key=jax.random.key(0))
+    assert found.proven == pytest.approx(same.proven)
+    assert 0.3 * found.proven < found.lower <= found.proven
 
 
 @pytest.mark.parametrize(
@@ -281,6 +290,7 @@ def test_an_eps_that_was_asked_for_is_no_claim() -> None:
 
 
 MINE = """
+import jax
 import jaxfl
 from jaxfl.parts import channels, compressors, estimators, mechanisms, sampling, servers
 from jaxfl.privacy.events import Event, Mean, Sampling, Stated
@@ -291,7 +301,8 @@ def event(values, facts):
 
 @jaxfl.register
 def quiet():
-    mechanism = mechanisms.gaussian()._replace(name="mine", std=lambda hp: hp["sigma"] / 100)
+    draw = lambda key, std, like: std / 100 * jax.random.normal(key, like.shape)
+    mechanism = mechanisms.gaussian()._replace(name="mine", draw=draw)
     body = jaxfl.rounds.Federated(
         estimators.minibatch(sampling.full()), mechanism, compressors.random_k(),
         channels.direct(), servers.descent(), sampling.everyone(),

@@ -10,7 +10,7 @@ import jax
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
-from own import body, usual
+from own import body, drawn_quietly, usual
 
 import jaxfl
 from jaxfl.algorithms import compose, plain
@@ -43,7 +43,7 @@ def stated(values: Any, facts: Any) -> Any:
 @functools.cache
 def quiet() -> Any:
     """A mechanism with the name of jaxfl's, and a hundredth of its noise."""
-    return mechanisms.gaussian()._replace(std=lambda hp: hp["sigma"] / 100)
+    return mechanisms.gaussian()._replace(draw=drawn_quietly)
 
 
 MAKE: dict[str, Callable[[], jaxfl.Algorithm]] = {

@@ -1,0 +1,87 @@
+"""The noise that rounds draw is the noise that the event states, in every round."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from planned import federated
+
+import jaxfl
+from jaxfl import estimators, mechanisms, sampling
+from jaxfl.algorithms import compose, plain
+from jaxfl.core.schedules import schedule
+from jaxfl.core.types import Mechanism, Param
+from jaxfl.parts import channels, compressors, localization
+from jaxfl.privacy.events import plain_events
+
+T, D = 4, 4000
+NUMBERS = {"clip": 1.0, "lr": 0.0001, "batch": 2, "sigma": 0.5}
+ZETA = Mechanism("mine", lambda hp: 3 * hp["zeta"], (Param("zeta", "noise", schedule=True),))
+
+
+def whole() -> Any:
+    return estimators.minibatch(sampling.full())
+
+
+def halved_at(t: Any, hp: Any) -> dict[str, Any]:
+    return {"sigma": jnp.where(t < 2, hp["sigma"], hp["sigma"] / 2)}
+
+
+CASES: dict[str, tuple[Callable[[], Any], dict[str, Any], list[float]]] = {
+    "gaussian": (lambda: {}, {}, [0.5] * T),
+    "another multiple": (
+        lambda: {"mechanism": mechanisms.gaussian()._replace(std=lambda hp: hp["sigma"] / 10)},
+        {},
+        [0.05] * T,
+    ),
+    "another name, by a schedule": (
+        lambda: {"mechanism": ZETA},
+        {"zeta": schedule("pieces:1,1,0.5,3")},
+        [3.0, 1.5, 1.5, 1.5],
+    ),
+    "phases": (
+        lambda: {"mechanism": localization.noised()},
+        {"noise_t": schedule("pieces:1,2,2,2")},
+        [0.5, 0.5, 1.0, 1.0],
+    ),
+    "a pace": (
+        lambda: {"estimator": whole()._replace(pace=lambda key, t, hp: halved_at(t, hp))},
+        {},
+        [0.5, 0.5, 0.25, 0.25],
+    ),
+    "coordinates that are selected": (
+        lambda: {"compressor": compressors.random_k()},
+        {"k": D},
+        [0.5] * T,
+    ),
+    "kept on all coordinates": (lambda: {"channel": channels.error_feedback()}, {}, [0.5] * T),
+}
+
+
+def nothing_to_see() -> jaxfl.Problem:
+    """All records are zero, and so are all gradients: messages are noise."""
+    data = np.zeros((2, 4, D), np.float32), np.zeros((2, 4), np.int32)
+    clients = jaxfl.data.from_clients(data, classes=2, stacked=True)
+    return jaxfl.make_problem(jaxfl.models.logistic(D), clients)
+
+
+@pytest.mark.plain
+@pytest.mark.parametrize("case", CASES)
+def test_rounds_draw_the_noise_of_the_event(case: str, key: jax.Array) -> None:
+    make, numbers, expected = CASES[case]
+    body = federated(**{"estimator": whole(), **make()})._replace(messages=True)
+    given = {**NUMBERS, **numbers}
+    reads = tuple(numbers)
+    algorithm = compose("mine", "", "", body, plain(omega=0.0, **given), reads=reads)
+    f = jaxfl.functions(algorithm, nothing_to_see(), rounds=T)
+    run, found = f.init(key), []
+    for _ in range(T):
+        found.append(float(np.std(f.view(run).messages)))
+        run, _ = f.round(run)
+    np.testing.assert_allclose(found, expected, rtol=0.05)
+    event = algorithm.event(f.about.values, f.about.facts)
+    stated = [part.sigma for part in plain_events(event) for _ in range(part.releases)]
+    np.testing.assert_allclose(sorted(stated), sorted(expected), rtol=1e-6)
