@@ -34,8 +34,9 @@ from jaxfl.privacy.events import NoClaim
 from jaxfl.rounds import transcript
 from jaxfl.rounds.federated import Federated
 from jaxfl.rounds.gossip import Gossip
+from jaxfl.rounds.plain import plain_round
 
-__all__ = ["by_messages", "by_rules", "compose", "stored"]
+__all__ = ["by_messages", "by_rules", "compose", "in_plain", "stored"]
 
 ROLES = ("estimator", "mechanism", "compressor", "channel", "server", "participation")
 KEEP = "which keep nothing of a client that may be rounded: leave it out"
@@ -276,6 +277,18 @@ def by_messages(algorithm: Algorithm) -> Algorithm:
         raise InputError(f"messages = True does not apply to {algorithm.name}: leave it out.")
     body = body._replace(messages=True)
     made = algorithm._replace(init=body.init, round=body.round, body=body)
+    return derived(made, algorithm)
+
+
+def in_plain(algorithm: Algorithm) -> Algorithm:
+    """Return the algorithm whose rounds are :func:`jaxfl.rounds.plain.plain_round`."""
+    body = algorithm.body
+    if not isinstance(body, Federated):
+        return algorithm
+    name, why = algorithm.name, "whose plain rounds keep memory as it is: leave it out"
+    applies(body.storage == "exact", name, why, storage=body.storage)
+    body = body._replace(messages=True)
+    made = algorithm._replace(init=body.init, round=functools.partial(plain_round, body), body=body)
     return derived(made, algorithm)
 
 

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxfl.algorithms.composition import by_messages
+from jaxfl.algorithms.composition import by_messages, in_plain
 from jaxfl.algorithms.registry import one_algorithm
 from jaxfl.algorithms.resolution import build, resolve
 from jaxfl.algorithms.standing import standing
@@ -185,6 +185,7 @@ def functions(
     *,
     noise: str = "calibrated",
     messages: bool = False,
+    plain: bool = False,
     **numbers: Any,
 ) -> Functions:
     """The rounds of :func:`jaxfl.simulate` as functions, for the user's own ``jit``, ``vmap`` or ``scan``.
@@ -194,7 +195,8 @@ def functions(
     and the number of the round.  Do not split the key; a loop then gives the results of ``simulate``.
     ``f.privacy(t)`` states what is proven of t rounds.  With ``messages``
     each client's message is computed, for :meth:`Functions.view`, also where only their mean matters;
-    such rounds draw each client's noise, and take longer.
+    such rounds draw each client's noise, and take longer.  ``plain`` rounds compute the same as the
+    papers write it, one client at a time [:mod:`jaxfl.rounds.plain`]: read, print and change them.
 
     >>> import jax, jaxfl
     >>> data = jaxfl.data.split("digits", clients=5)
@@ -208,6 +210,8 @@ def functions(
     algorithm, problem = one_algorithm(algorithm, numbers), one_problem(problem)
     if messages:
         algorithm = by_messages(algorithm)
+    if plain:
+        algorithm = in_plain(algorithm)
     facts = facts_of(problem, None if rounds is None else whole("rounds", rounds, 1))
     values, sources = resolve(algorithm, numbers, facts, noise)
     facts = facts._replace(rounds=int(values["rounds"]))

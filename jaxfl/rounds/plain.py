@@ -1,0 +1,133 @@
+"""The round with a server as the papers write it, one client at a time: read this first.
+
+:class:`jaxfl.rounds.Federated` computes the same, faster: it evaluates clients together where only
+their mean matters, in blocks, with their samples packed and their memory in fewer bits.  Draws are
+equal, and numbers up to rounding.  A network has no faster form than :class:`jaxfl.rounds.Gossip`.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from jaxfl.core.keys import at
+from jaxfl.core.types import Array, Client, Hyper, Info, Key, Message, Problem, PyTree, State
+from jaxfl.parts.compressors import dense
+from jaxfl.parts.gradients import evaluated
+from jaxfl.parts.mechanisms import noiseless, normal
+from jaxfl.problems.clipping import clip
+from jaxfl.rounds.blocks import ClientBlock, RoundContext, put, take
+from jaxfl.rounds.federated import Federated
+from jaxfl.rounds.messages import protect, release
+
+__all__ = ["plain_round"]
+
+
+class Estimate(NamedTuple):
+    """What a client computes of its records: g_i, its new memory, and the number of gradients."""
+
+    g: Array
+    local: PyTree
+    base: Array | None
+    gradients: Array
+
+
+class Sent(NamedTuple):
+    """What a client sends, and what it keeps."""
+
+    message: Message
+    coordinates: Array
+    link: PyTree
+    own: Estimate
+
+
+def plain_round(
+    body: Federated, key: Key, state: State, problem: Problem, hp: Hyper
+) -> tuple[State, Info]:
+    """One round of the clients S that take part [SoteriaFL, Algorithm 2]::
+
+        message_i = C(before(link_i, g_i) + xi_i),   xi_i ~ N(0, sigma^2 I),   i in S
+        v = receive(link, sum_i weight_i message_i),   x <- step(x, v)
+
+    The state is that of ``body._replace(messages=True)``.
+    """
+    now, state, begun = body.begin(key, state, problem, hp)  # x, S, and the values of round t
+    hp, t, cohort = now.hp, now.t, now.cohort
+    who = body.members(cohort, problem, state)
+    sent = jax.vmap(functools.partial(client, body, now))(who)
+    mean, clamped = added_up(body, now, who, sent.message)
+    if body.mechanism.central:
+        mean = mean + normal(at(now.keys.mean_noise, t), body.mechanism, mean, hp, now.unit)
+    v, link = body.channel.receive(state.link, mean, now.rate, hp, None)
+    server = body.server.step(at(now.keys.server, t), state.server, v, problem.model.project, hp)
+
+    local, links = put(cohort, (state.local, state.links), (sent.own.local, sent.link))
+    shared, bases = state.shared, put(cohort, state.bases, sent.own.base)
+    gradients, live = begun, who.weight > 0
+    if body.local is not None and body.local.close is not None:
+        shared = body.local.close(shared, v, now.rate, jnp.sum(cohort.weight), hp)
+    if (refresh := body.estimator.memory.refresh) is not None:
+        shared, bases, more = refresh(at(now.keys.refresh, t), shared, bases, now.x, problem, hp)
+        gradients = gradients + more
+    gradients = gradients + jnp.sum(jnp.where(live, sent.own.gradients, 0))
+    coordinates = jnp.sum(jnp.where(live, sent.coordinates, 0))
+    info = Info(jnp.sum(live), coordinates, gradients, clamped)
+    info = jax.tree.map(lambda a: a.astype(jnp.int32), info)
+    return State(t + 1, server, link, links, shared, local, bases), info
+
+
+def client(body: Federated, now: RoundContext, me: ClientBlock) -> Sent:
+    """``C(before(link_i, g_i) + xi_i)``; a sparsifier chooses coordinates before they are noised."""
+    noise, mask = (
+        jax.random.fold_in(at(stream, now.t), me.index)
+        for stream in (now.keys.noise, now.keys.mask)
+    )
+    own, channel = estimate(body, now, me, noise), body.channel
+    v = channel.before(me.link, own.g)
+    if channel.residual is None:
+        message, sent = release(body.own, body.compressor, noise, mask, v, now.t, now.hp, now.unit)
+        return Sent(message, sent, channel.after(me.link, message, now.hp), own)
+    v = v + normal(noise, body.own, v, now.hp, now.unit)  # the channel keeps what is not sent
+    message, sent = release(noiseless(), body.compressor, noise, mask, v, now.t, now.hp)
+    return Sent(message, sent, channel.residual(me.link, v, dense(message, v.size)), own)
+
+
+def estimate(body: Federated, now: RoundContext, me: ClientBlock, noise: Key) -> Estimate:
+    """g_i: ``sum of terms - sum_j weight_j stored_j + base_i + grad regularizer``, or local steps."""
+    rows_of, points = jax.random.fold_in(now.keys.rows, me.index), now.keys.points
+    points = jax.random.fold_in(at(points, now.t), me.index)
+    read = functools.partial(take, now.problem.train, me)
+    if body.local is not None:
+        who = Client(rows_of, noise, points, me.count, read)
+        g, local, gradients = body.local.run(who, now.x, now.shared, me.local, now.problem, now.hp)
+        return Estimate(g, local, me.base, gradients)
+    estimator, kernel, table = body.estimator, now.point.kernel, body.estimator.memory.table
+    rows = estimator.sampler.draw(rows_of, now.t, me.count, now.problem.m_max, now.hp)
+    rows, batch = rows._replace(weight=rows.weight.astype(now.x.dtype)), read(rows)
+    stored = None if table is None else table.recall(me.local, rows)
+    g, new = evaluated(now.point, rows.weight, batch, points, stored=stored)
+    g = g if me.base is None else g + me.base
+    g = g if body.regularizer_apart else g + now.point.public
+    g = clip(g, now.hp["clip"]) if body.clip == "batch" else g
+    base, local = me.base, me.local if table is None else table.absorb(me.local, rows, new)
+    if estimator.memory.follow is not None and base is not None:
+        change = new if stored is None else kernel.combine((1.0, -1.0), (new, stored))
+        base = base + kernel.contract(estimator.memory.follow(rows, me.count), change, batch)
+    points_of_terms = {id(point) for term in now.point.terms for point in term.points}
+    return Estimate(g, local, base, len(points_of_terms) * jnp.sum(rows.weight > 0))
+
+
+def added_up(
+    body: Federated, now: RoundContext, who: ClientBlock, message: Message
+) -> tuple[Array, Array]:
+    """``sum_i weight_i message_i``, and the number of coordinates that an aggregation clamped."""
+    whole = jax.vmap(lambda one: dense(one, now.x.size))(message)
+    if body.aggregation is None:
+        return who.weight @ whole, jnp.int32(0)
+    live = who.weight > 0
+    words, clamped = protect(body, now, who, message)
+    total = jnp.sum(jnp.where(live[:, None], words, 0), axis=0, dtype=words.dtype)
+    return body.decoded(now, total), jnp.sum(jnp.where(live, clamped, 0))
