@@ -162,9 +162,7 @@ def fits(case: Case, found: Said) -> bool:
 def own(made: Any = None, event: Any = None, **parts: Any) -> jaxfl.Algorithm:
     """The algorithm of such a body, or of the one that is given."""
     made = body(**parts) if made is None else made
-    owners = made.estimator, made.estimator.sampler, made.mechanism, made.compressor
-    owners += made.channel, made.server, made.participation
-    names = {param.name for owner in owners for param in owner.params}
+    names = {p.name for part in made.roles.values() for p in getattr(part, "params", ())}
     numbers = {name: value for name, value in NUMBERS.items() if name in names}
     return compose("own", "", "", made, plain(**numbers, eps=ASKED, omega=0.0), event=event)
 

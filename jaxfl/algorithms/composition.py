@@ -6,9 +6,6 @@ import functools
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
-
 from jaxfl.algorithms.numbers import ASKED_OMEGA, PRIVACY, WAYS, Draft, achieved, applies
 from jaxfl.algorithms.resolution import GIVEN, noised
 from jaxfl.algorithms.roles import check_parts
@@ -32,13 +29,10 @@ from jaxfl.parts.aggregations import COLLUDING
 from jaxfl.parts.storage import STORAGES
 from jaxfl.privacy.events import NoClaim
 from jaxfl.rounds import transcript
-from jaxfl.rounds.federated import Federated
-from jaxfl.rounds.gossip import Gossip
-from jaxfl.rounds.plain import plain_round
+from jaxfl.rounds.plain import Plain
 
 __all__ = ["by_messages", "by_rules", "compose", "in_plain", "stored"]
 
-ROLES = ("estimator", "mechanism", "compressor", "channel", "server", "participation")
 KEEP = "which keep nothing of a client that may be rounded: leave it out"
 FLOAT_BITS = 32  # every number on the wire is a 32-bit float
 
@@ -47,7 +41,7 @@ def compose(
     name: str,
     summary: str,
     paper: str,
-    body: Federated | Gossip,
+    body: AnyBody,
     plan: Callable[[Mapping[str, Any], ProblemFacts], Plan],
     params: Iterable[Param] = (),
     formula: Callable[[Mapping[str, Any], ProblemFacts, Asked], Any] | None = None,
@@ -68,12 +62,9 @@ def compose(
     ``finish`` adds to a draft what follows from the noise that is used: the names in ``follows``.
     """
     _check(name, body)
-    sampler, aggregation = body.estimator.sampler, body.aggregation
-    owners = (
-        *(body.estimator, sampler, *(getattr(body, role) for role in ROLES[1:])),
-        *(body.local, aggregation),
-    )
-    table = _table(name, (param for owner in owners if owner is not None for param in owner.params))
+    aggregation = body.aggregation
+    owners = body.roles.values()
+    table = _table(name, (param for one in owners for param in getattr(one, "params", ())))
     read = (*table, "gradient_bound", *reads)  # which estimators read where it is given
     # omega is another way to say k, and an aggregation settles its own values once the noise is known
     later = () if aggregation is None else tuple(param.name for param in aggregation.params)
@@ -112,7 +103,7 @@ def compose(
 class Rules(NamedTuple):
     """What a composition adds to the user's ``plan`` and ``finish``."""
 
-    body: Federated | Gossip
+    body: AnyBody
     plan: Callable[[Mapping[str, Any], ProblemFacts], Plan]
     finish: Callable[[Draft, Noise, ProblemFacts], None] | None
 
@@ -159,7 +150,6 @@ class Rules(NamedTuple):
         if self.finish is not None:
             self.finish(draft, noise, facts)
         if body.aggregation is not None:
-            assert isinstance(body, Federated)
             values = draft.values
             senders = self.capacity(values, facts).get("cohort", facts.n)
             bound = transcript.message_bound(body, values, facts)
@@ -169,13 +159,15 @@ class Rules(NamedTuple):
         return Resolved(draft.values, draft.sources)
 
 
-def _check(name: str, body: Federated | Gossip) -> None:
+def _check(name: str, body: AnyBody) -> None:
     """Raise unless the parts of a body fit together."""
-    if isinstance(body, Federated):
-        check_parts(name, {role: getattr(body, role) for role in (*ROLES, "local", "aggregation")})
-    else:
-        why = "does not apply to a network, in which all clients send in every round: take everyone"
-        require(body.participation.everyone, why, participation=body.participation.name)
+    check_parts(name, body.roles)
+    why = "does not apply to a network, in which all clients send in every round: take everyone"
+    require(
+        body.participation.everyone or "server" in body.roles,
+        why,
+        participation=body.participation.name,
+    )
     for role, ways in WAYS.items():
         choice(role, getattr(body, role), ways)
     covered = body.compressor.exact or body.mechanism.std is None or not body.mechanism.central
@@ -186,17 +178,13 @@ def _check(name: str, body: Federated | Gossip) -> None:
     applies(covered, name, why, compressor=body.compressor)
 
 
-def _described(name: str, body: Federated | Gossip) -> tuple[tuple[str, str], ...]:
+def _described(name: str, body: AnyBody) -> tuple[tuple[str, str], ...]:
     """The names of the parts, for the record."""
-    local, aggregation = body.local, body.aggregation
+    absent = {"local": "none", "aggregation": "plain_sum"}
     return (
-        *((role, getattr(body, role).name) for role in ROLES),
-        ("local", "none" if local is None else local.name),
-        ("aggregation", "plain_sum" if aggregation is None else aggregation.name),
-        ("sampler", body.estimator.sampler.name),
+        *((role, getattr(part, "name", absent.get(role, ""))) for role, part in body.roles.items()),
         ("clip", body.clip),
         ("noise", body.noise),
-        *((("graph", body.graph.name),) if isinstance(body, Gossip) else ()),
         *_storage(name, body),
     )
 
@@ -256,13 +244,11 @@ def stored(algorithm: Algorithm, storage: str) -> Algorithm:
     sees no single message, so that it cannot know what rounding made of each.
     """
     known("storage", storage, STORAGES)
-    body = algorithm.body
-    if storage == (body.storage if isinstance(body, Federated) else "exact"):
+    body: Any = algorithm.body
+    if storage == ("exact" if body is None else body.storage):
         return algorithm
-    applies(
-        isinstance(body, Federated), f"{algorithm.name} with these parts", KEEP, storage=storage
-    )
-    assert isinstance(body, Federated)
+    keeps = body is not None and body.keeps
+    applies(keeps, f"{algorithm.name} with these parts", KEEP, storage=storage)
     body = body._replace(storage=storage)
     others = (part for part in algorithm.parts if part[0] != "storage")
     parts = (*others, *_storage(algorithm.name, body))
@@ -272,40 +258,39 @@ def stored(algorithm: Algorithm, storage: str) -> Algorithm:
 
 def by_messages(algorithm: Algorithm) -> Algorithm:
     """Return the algorithm with every message made, even where the mean over clients is enough."""
-    body = algorithm.body
-    if not isinstance(body, Federated):
+    body: Any = algorithm.body
+    if body is None:
         raise InputError(f"messages = True does not apply to {algorithm.name}: leave it out.")
-    body = body._replace(messages=True)
+    return algorithm if body.messages else _with_rounds(algorithm, body._replace(messages=True))
+
+
+def in_plain(algorithm: Algorithm) -> Algorithm:
+    """Return the algorithm with rounds as its paper writes them [:mod:`jaxfl.rounds.plain`]."""
+    body: Any = algorithm.body
+    if body is None:
+        raise InputError(f"plain = True does not apply to {algorithm.name}: leave it out.")
+    name, why = algorithm.name, "whose plain rounds keep memory as it is: leave it out"
+    applies(body.storage == "exact", name, why, storage=body.storage)
+    return algorithm if body.plain else _with_rounds(algorithm, Plain(*body))
+
+
+def _with_rounds(algorithm: Algorithm, body: Any) -> Algorithm:
+    """Return the algorithm that does the same in the rounds of another body."""
     made = algorithm._replace(init=body.init, round=body.round, body=body)
     return derived(made, algorithm)
 
 
-def in_plain(algorithm: Algorithm) -> Algorithm:
-    """Return the algorithm whose rounds are :func:`jaxfl.rounds.plain.plain_round`."""
-    body = algorithm.body
-    if not isinstance(body, Federated):
-        return algorithm
-    name, why = algorithm.name, "whose plain rounds keep memory as it is: leave it out"
-    applies(body.storage == "exact", name, why, storage=body.storage)
-    body = body._replace(messages=True)
-    made = algorithm._replace(init=body.init, round=functools.partial(plain_round, body), body=body)
-    return derived(made, algorithm)
-
-
-def _storage(name: str, body: Federated | Gossip) -> tuple[tuple[str, str], ...]:
+def _storage(name: str, body: AnyBody) -> tuple[tuple[str, str], ...]:
     """Return the record's entry of the storage, empty if exact; raise as :func:`stored` says."""
-    if not isinstance(body, Federated) or body.storage == "exact":
+    if body.storage == "exact":
         return ()
-    links, _ = jax.eval_shape(lambda: body.channel.init(1, jnp.zeros(1), body.fused))
-    table = body.local is None and body.estimator.memory.table is not None
-    kept = table or jax.tree.leaves(links)
-    applies(kept, f"{name} with these parts", KEEP, storage=body.storage)
+    applies(body.keeps, f"{name} with these parts", KEEP, storage=body.storage)
     blind = body.mechanism.name if body.mechanism.central else None
     blind = body.aggregation.name if body.aggregation is not None else blind
     why = (
         "whose server acts on sums alone, and could not follow the rounding of each client's "
         "shift: leave out one"
     )
-    follows = blind is None or not body.channel.mirrors
+    follows = blind is None or not body.mirrors
     applies(follows, f"{name} with {blind}", why, storage=body.storage)
     return (("storage", body.storage),)

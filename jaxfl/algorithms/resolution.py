@@ -29,7 +29,6 @@ from jaxfl.core.types import (
 )
 from jaxfl.privacy.calibration import sigma_for
 from jaxfl.privacy.events import AnyEvent, sigmas
-from jaxfl.rounds.body import Body
 
 __all__ = [
     "ASKED",
@@ -91,7 +90,7 @@ def planned(algorithm: Algorithm, given: Mapping[str, Any], facts: ProblemFacts)
         require(np.ndim(value) == 0, one, **{name: value})
     require(fixed.get("lr", 1) != 0, "leaves the model where it is", "take a step", lr=0)
     require(
-        not facts.groups or isinstance(algorithm.body, Body),
+        not facts.groups or (algorithm.body is not None and algorithm.body.weighs),
         lambda: f"{algorithm.name} has no server that weighs its clients",
         "make the problem with weights='equal'",
     )

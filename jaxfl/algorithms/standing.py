@@ -17,18 +17,12 @@ from jaxfl.core.identity import code_of, identity
 from jaxfl.core.types import Algorithm, Problem
 from jaxfl.privacy.events import Standing
 from jaxfl.problems.facts import escapes, example_of
-from jaxfl.rounds.federated import Federated
-from jaxfl.rounds.gossip import Gossip
 
 __all__ = ["derived", "ours", "own_rounds", "standing", "weaker"]
 
 WAY = "state an event of your own with compose(event=...), or run `jaxfl audit`"
-ALWAYS = ("mechanism", "participation", "local", "aggregation")
 LATER = ("compressor", "channel", "server")  # roles that act on noised values, in part or in whole
-BODIES: dict[type, tuple[str, ...]] = {  # the parts that a proof may rest on
-    Federated: (*ALWAYS, *LATER),
-    Gossip: (*ALWAYS, "compressor"),
-}
+AFTER = ("rule", "graph")  # roles that act on noised values alone
 MADE_OF = ("init", "round", "output", "capacity", "cohort", "params", "reads", "body")
 _rounds: dict[Hashable, Algorithm] = {}  # that compose made, by what they are made of
 # by rounds and event: the algorithm of both, and whether a paper's rules wrote the event
@@ -38,7 +32,7 @@ _described_by: set[int] = set()  # the functions of these events, which _events 
 
 def own_rounds(made: Algorithm) -> Algorithm:
     """Register the rounds of an algorithm that were made of a body of jaxfl's."""
-    if type(made.body) in BODIES and not getattr(made.body, "__dict__", None):
+    if provenance.own_body(made.body):
         _rounds[_key(made)] = made
     return made
 
@@ -99,7 +93,7 @@ def _key(algorithm: Algorithm) -> Hashable:
 def _foreign(algorithm: Algorithm, problem: Problem | None) -> Iterator[str]:
     """What a proof rests on and jaxfl did not make, in words."""
     key, body = _key(algorithm), algorithm.body
-    if type(body) not in BODIES:
+    if not provenance.own_body(body):
         yield f"the body of {algorithm.name!r}, which is not jaxfl's own"
         return
     _, paper = _events.get((key, identity(algorithm.event)), (algorithm, False))
@@ -117,9 +111,10 @@ def _foreign(algorithm: Algorithm, problem: Problem | None) -> Iterator[str]:
 def _parts(body: Any, paper: bool) -> Iterator[str]:
     """The parts that a proof rests on and jaxfl did not make."""
     hidden = body.mechanism.central or body.aggregation is not None
-    roles = {"sampler": body.estimator.sampler, "estimator": body.estimator}
-    roles |= {role: getattr(body, role) for role in BODIES[type(body)]}
-    for role, part in roles.items():
+    first = {"sampler": body.estimator.sampler}
+    for role, part in {**first, **body.roles}.items():
+        if role in AFTER:
+            continue
         # an event that jaxfl wrote for a paper knows the noise of that paper
         later = paper if role == "mechanism" else hidden or role not in LATER
         if part is not None and not provenance.own_part(part, later, alone=not paper):

@@ -40,7 +40,6 @@ from jaxfl.core.types import Algorithm, Array, Hyper, Key, Model, Problem, Probl
 from jaxfl.privacy.events import AnyEvent, NoClaim, Stated, Unproven, described, released
 from jaxfl.problems.facts import facts_of
 from jaxfl.problems.kernels import linear_kernel
-from jaxfl.rounds.body import Body
 
 __all__ = [
     "EventLike",
@@ -190,7 +189,7 @@ def prepare(
     setup = Setup(
         algorithm, problem, dict(values), facts, hp, inner, seen, step, clip, found, False
     )
-    if setup.proven or not plays(algorithm) or not isinstance(body, Body):
+    if setup.proven or body is None or not plays(algorithm):
         return setup
     # one draw of noise for the mean is of the same law where channels are as they declare
     summed = body.aggregation and body.aggregation.hides and not body.aggregation.plain
@@ -221,7 +220,8 @@ def observed(
     def seen(state: PyTree) -> Array:
         if body is None:
             return algorithm.output(state)[None]
-        return body.server.view(state.server)[None] if isinstance(body, Body) else state.server
+        points: Array = body.points(state)
+        return points
 
     def sent(state: PyTree) -> Any:
         if not listens:

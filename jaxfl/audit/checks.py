@@ -23,7 +23,6 @@ from jaxfl.core.errors import InputError, require
 from jaxfl.core.types import Algorithm, Array, Hyper, Key, Problem
 from jaxfl.privacy.accountants import epsilon
 from jaxfl.privacy.events import AnyEvent, Event, Mean, Sequence
-from jaxfl.rounds.body import Body
 
 __all__ = ["OneRun", "Sensitivity", "one_run_audit", "sensitivity"]
 
@@ -92,12 +91,11 @@ def _kept(algorithm: Algorithm, dim: int, values: Mapping[str, Any]) -> float:
         return 1.0
     if compressor.select is not None and compressor.code is None:
         scale = 1 + compressor.omega(dim, values)
-        if scale == 1 or (isinstance(body, Body) and not body.channel.remembers):
+        if scale == 1 or not body.remembers:
             return scale
-    channel = dict(algorithm.parts)["channel"]
     out = "ask for dim = 1, or " if dim > 1 and compressor.scalars else ""
     raise InputError(
-        f"on a {channel} channel changes messages by more than a common factor",
+        f"changes messages of {algorithm.name} by more than a common factor",
         f"{out}take compressors.identity()",
         compressor=compressor.name,
         dim=dim,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from jaxfl.audit.canary import Setup, plays
 from jaxfl.core.provenance import own_part
-from jaxfl.rounds.body import Body
 
 __all__ = ["unseen"]
 
@@ -29,6 +28,4 @@ def unseen(setup: Setup, turning: bool | int) -> tuple[str, ...]:
     hides = aggregation is not None and aggregation.hides and not aggregation.plain
     if aggregation and hides and not own_part(aggregation):
         out.append(f"whether the aggregation {aggregation.name!r} hides the messages of a sum")
-    if not isinstance(body, Body):
-        out.append("the messages of single nodes: it sees the points to which they lead")
     return tuple(out)

@@ -64,7 +64,7 @@ def run_list(words: Sequence[str]) -> None:
     List the available algorithms, models, data sets and parts, one per line.  KIND is one of algorithms,
     models, data, partitions, regularizers, constraints, graphs, compressors, samplers, participations,
     aggregations; without KIND all are listed.  Of an algorithm, the words in parentheses are its
-    estimator, compressor, channel and mechanism (the noise).
+    estimator, compressor, channel or rule, and mechanism (the noise).
 
       jaxfl list compressors
       jaxfl list algorithms --json
@@ -112,7 +112,8 @@ def _line(about: dict[str, Any]) -> str:
     if "paper" not in about:
         return str(about["summary"])
     parts = about["parts"]
-    made = ", ".join(parts[role] for role in ("estimator", "compressor", "channel", "mechanism"))
+    roles = ("estimator", "compressor", "channel", "rule", "mechanism")
+    made = ", ".join(parts[role] for role in roles if role in parts)
     return f"{about['summary']} ({made}); {about['paper']}"
 
 

@@ -34,11 +34,13 @@ from jaxfl.core.types import (
 )
 
 __all__ = [
+    "body",
     "kernel",
     "known_convexity",
     "made",
     "of_a_paper",
     "ours",
+    "own_body",
     "own_convexity",
     "own_function",
     "own_kernel",
@@ -46,6 +48,7 @@ __all__ = [
 ]
 
 F = TypeVar("F", bound=Callable[..., Any])
+K = TypeVar("K", bound=type)
 
 
 class Rests(NamedTuple):
@@ -80,6 +83,7 @@ NO_CLAIM: dict[str, Any] = {"linear": False, "growth": unbounded}
 NAMES = frozenset({"name", "params"})  # of other parts, all fields but these
 _known: dict[Hashable, tuple[Any, bool]] = {}  # parts, and whether every event knows what they do
 _functions: dict[int, Any] = {}
+_bodies: set[type] = set()
 _convexity: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
 _kernels: weakref.WeakKeyDictionary[Any, tuple[Any, ...]] = weakref.WeakKeyDictionary()
 
@@ -110,6 +114,17 @@ def _registering(make: F, alone: bool) -> F:
         return part
 
     return by_identity(register)  # type: ignore[return-value]
+
+
+def body(kind: K) -> K:
+    """Register a class of bodies of jaxfl."""
+    _bodies.add(kind)
+    return kind
+
+
+def own_body(value: Any) -> bool:
+    """Return whether the rounds of a body are those of a class of jaxfl, which nothing hides."""
+    return type(value) in _bodies and not getattr(value, "__dict__", None)
 
 
 def own_function(function: F) -> F:

@@ -96,6 +96,8 @@ SHOWN_ROLES = (
     "server",
     "participation",
     "sampler",
+    "rule",
+    "graph",
 )
 
 
@@ -781,8 +783,10 @@ class Server(NamedTuple):
 
 
 class AnyBody(Protocol):
-    """The parts of a round's body."""
+    """A round: its parts, its functions of a state that it alone knows, and facts about both."""
 
+    @property
+    def roles(self) -> dict[str, Any]: ...  # the parts by their roles; None where there is none
     @property
     def estimator(self) -> Estimator: ...
     @property
@@ -796,9 +800,47 @@ class AnyBody(Protocol):
     @property
     def aggregation(self) -> Aggregation | None: ...
     @property
+    def own(self) -> Mechanism: ...  # the noise that a client adds to its message
+    @property
     def clip(self) -> str: ...
     @property
-    def broadcasts(self) -> int: ...
+    def noise(self) -> str: ...
+    @property
+    def storage(self) -> str: ...  # of what clients keep
+    @property
+    def uploads(self) -> int: ...  # messages of a client in a round
+    @property
+    def broadcasts(self) -> int: ...  # vectors that a client gets in a round
+    @property
+    def messages(self) -> bool: ...  # whether each message is computed, where only the mean matters
+    @property
+    def fused(self) -> bool: ...  # whether no message is computed
+    @property
+    def plain(self) -> bool: ...  # whether rounds compute one client at a time
+    @property
+    def linear(
+        self,
+    ) -> bool: ...  # whether the server's estimate is a function of the clients' mean
+    @property
+    def weighs(self) -> bool: ...  # whether the weights of clients count
+    @property
+    def remembers(self) -> bool: ...  # whether messages depend on earlier ones
+    @property
+    def mirrors(self) -> bool: ...  # whether a server keeps the mean of what clients remember
+    @property
+    def keeps(self) -> bool: ...  # whether clients keep vectors, which may be stored in fewer bits
+    @property
+    def absolute(self) -> bool: ...  # whether compressors may have an absolute error
+
+    def growth(self, omega: float) -> tuple[float, float] | None: ...  # of messages, see Channel
+    def init(self, key: Key, problem: Problem, hp: Hyper) -> tuple[State, Info]: ...
+    def round(self, key: Key, state: State, problem: Problem, hp: Hyper) -> tuple[State, Info]: ...
+    def output(self, state: State) -> Array: ...
+    def view(self, key: Key, state: State, problem: Problem, hp: Hyper) -> Any: ...
+    def points(self, state: State) -> Array: ...  # where gradients are evaluated, (nodes, d)
+    def cohort(self, key: Key, t: Array, n: int, hp: Hyper) -> Draw: ...
+    def beginnings(self) -> dict[str, Callable[..., Array]]: ...  # parts of a round, to be measured
+    def rows_at_once(self, problem: Problem, hp: Hyper, elsewhere: bool) -> int: ...
 
 
 # --- the whole -----------------------------------------------------------------------------------

@@ -41,7 +41,6 @@ from jaxfl.engine.runs import Record
 from jaxfl.privacy.reports import Report
 from jaxfl.problems.facts import facts_of
 from jaxfl.problems.identity import dtype
-from jaxfl.rounds.federated import Federated
 from jaxfl.rounds.messages import Seen
 
 ROOM = 1 << 20  # bytes of names and headers, at most
@@ -165,8 +164,8 @@ class Functions:
     def view(self, run: RunState) -> Seen:
         """What clients send in the next round, and what it is computed from."""
         run, body = _check_run_state(run), self.algorithm.body
-        if not isinstance(body, Federated):
-            raise InputError(f"{self.algorithm.name} has no server that sees messages.")
+        if body is None:
+            raise InputError(f"Of the rounds of {self.algorithm.name} no messages are known.")
         require(
             not body.fused,
             lambda: (

@@ -14,8 +14,6 @@ from jaxfl.core.memory import check_fits, free
 from jaxfl.core.types import Algorithm, GeneratedSamples, Hyper, Problem
 from jaxfl.data import samples
 from jaxfl.problems.metrics import CLIENTS
-from jaxfl.rounds.estimates import strip
-from jaxfl.rounds.federated import Federated
 
 __all__ = ["check_history", "check_room", "check_scratch", "made", "predicted", "remembered"]
 
@@ -37,16 +35,9 @@ def made(algorithm: Algorithm, problem: Problem, hp: Hyper) -> tuple[int, int]:
     """Samples that a round generates at once, and their bytes, about; 0 for stored samples."""
     if not isinstance(problem.train, GeneratedSamples):
         return 0, 0
-    body, clients = algorithm.body, problem.n
-    rows = clients * hp.caps.get("batch", problem.m_max)
-    if isinstance(body, Federated):
-        size = body.block_sizes(problem, hp)[not _on_host(problem)]
-        clients = min(hp.caps.get("cohort", clients), size)
-        rows = clients * hp.caps.get("batch", problem.m_max)
-        if body.packs and "mean_batch" in hp.caps:
-            rows = strip(clients * hp.caps["mean_batch"], rows)
-        if body.local is None and body.estimator.memory.table is not None:
-            rows = max(rows, problem.m_max)  # a table begins with all samples of a client
+    rows = problem.n * hp.caps.get("batch", problem.m_max)
+    if algorithm.body is not None:
+        rows = algorithm.body.rows_at_once(problem, hp, elsewhere=not _on_host(problem))
     leaves = jax.tree.leaves(samples.example(problem.train))
     return rows, samples.DRAWING * rows * sum(math.prod(a.shape) * a.dtype.itemsize for a in leaves)
 

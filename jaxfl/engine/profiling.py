@@ -16,15 +16,12 @@ from jaxfl.algorithms.registry import one_algorithm
 from jaxfl.algorithms.resolution import build, resolve
 from jaxfl.core.checks import one_key, one_problem
 from jaxfl.core.params import whole
-from jaxfl.core.types import Algorithm, Array, Hyper, Info, Key, Problem, PyTree, State
+from jaxfl.core.types import Algorithm, Array, Hyper, Key, Problem, State
 from jaxfl.engine.loop import measure
 from jaxfl.engine.memory import check_room, remembered
 from jaxfl.engine.runs import device_name
 from jaxfl.problems.facts import facts_of
 from jaxfl.problems.identity import dtype
-from jaxfl.rounds.blocks import Block, ClientBlock, stream
-from jaxfl.rounds.estimates import mean_estimate, own_estimate, work_of
-from jaxfl.rounds.federated import Federated
 
 __all__ = ["Profile", "profile"]
 
@@ -109,7 +106,7 @@ def profile(
         return end
 
     body = algorithm.body
-    parts = beginnings(body) if isinstance(body, Federated) and body.local is None else {}
+    parts = {} if body is None else body.beginnings()
     calls = {name: looped(part, key) for name, part in parts.items()} | {"round": rounds_of}
     times = per_round({name: jax.jit(f) for name, f in calls.items()}, state, problem, hp)
     evaluate = jax.jit(lambda state, problem: measure(algorithm, (), state, problem))
@@ -137,43 +134,6 @@ def profile(
         matmul=matmul,
         copy=copy,
     )
-
-
-# --- beginnings of a round -----------------------------------------------------------------------
-
-
-def beginnings(body: Federated) -> dict[str, Callable[..., Array]]:
-    """Rounds that end after their draws, samples or gradients, and return a number that needs them."""
-    return {end: functools.partial(begin, body, end) for end in ("draws", "samples", "gradients")}
-
-
-def begin(body: Federated, end: str, key: Key, state: State, problem: Problem, hp: Hyper) -> Array:
-    turn, state, _ = body.begin(key, state, problem, hp)
-    none = Info(*(jnp.int32(0) for _ in Info._fields))
-
-    def needed(who: ClientBlock) -> PyTree:
-        work = work_of(body, turn, who)
-        if end == "draws":
-            return work.rows, who.weight
-        if end == "samples":
-            return work.batch
-        if body.fused:
-            return mean_estimate(body, turn, who, work)[0]
-        one = own_estimate(body, turn)
-        return jax.vmap(lambda key, work: one(key, work)[0], (None, 0))(key, work)
-
-    def block(who: ClientBlock) -> Block:
-        return touched(needed(who)), (), who.link, none
-
-    who = body.members(turn.cohort, problem, state)
-    total: Array = stream(block, who, body.block_sizes(problem, turn.hp))[0]
-    return total
-
-
-def touched(tree: PyTree) -> Array:
-    """A number that depends on all leaves."""
-    parts = [jnp.sum(a.astype(jnp.float32)) for a in jax.tree.leaves(tree)]
-    return sum(parts[1:], parts[0])
 
 
 def looped(part: Callable[..., Array], key: Key) -> Callable[..., Array]:

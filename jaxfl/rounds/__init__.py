@@ -9,10 +9,13 @@
 * :mod:`~jaxfl.rounds.gossip` -- the round body of a network without a server: clients keep models
   and talk to neighbours
 * :mod:`~jaxfl.rounds.messages` -- clients' messages: noised, compressed, and added up
+* :mod:`~jaxfl.rounds.plain` -- the round with a server as the papers write it, one client at a time:
+  read this first
 * :mod:`~jaxfl.rounds.transcript` -- build the privacy event of a round body
 """
 
 from jaxfl.rounds.federated import Federated
 from jaxfl.rounds.gossip import Gossip
+from jaxfl.rounds.plain import Plain
 
-__all__ = ["Federated", "Gossip"]
+__all__ = ["Federated", "Gossip", "Plain"]

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
 
 from jaxfl.core.types import (
     Aggregation,
@@ -67,6 +70,50 @@ class Body(NamedTuple):
         estimator = self.estimator
         plain = estimator.gradient.jitter is None and estimator.memory.follow is None
         return self.fused and plain and estimator.sampler.strips
+
+    @property
+    def roles(self) -> dict[str, Any]:
+        """The parts by their roles; None where there is none."""
+        sampler = {"estimator": self.estimator, "sampler": self.estimator.sampler}
+        others = ("mechanism", "compressor", "channel", "server", "participation", "local")
+        parts = {role: getattr(self, role) for role in (*others, "aggregation")}
+        return {**sampler, **parts}
+
+    @property
+    def weighs(self) -> bool:
+        """Whether the weights of clients count."""
+        return True
+
+    @property
+    def remembers(self) -> bool:
+        """Whether messages depend on earlier ones."""
+        return self.channel.remembers
+
+    def growth(self, omega: float) -> tuple[float, float] | None:
+        """The factors by which messages exceed estimates, in length and in noise; None: unknown."""
+        return self.channel.growth(omega)
+
+    @property
+    def mirrors(self) -> bool:
+        """Whether the server keeps the mean of what clients remember."""
+        return self.channel.mirrors
+
+    @property
+    def keeps(self) -> bool:
+        """Whether clients keep vectors, which may be stored in fewer bits."""
+        links, _ = jax.eval_shape(lambda: self.channel.init(1, jnp.zeros(1), self.fused))
+        table = self.local is None and self.estimator.memory.table is not None
+        return table or bool(jax.tree.leaves(links))
+
+    @property
+    def absolute(self) -> bool:
+        """Whether compressors may have an absolute error."""
+        return False
+
+    @property
+    def plain(self) -> bool:
+        """Whether rounds compute one client at a time, as the papers write them."""
+        return False
 
     @property
     def uploads(self) -> int:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
 
+from jaxfl.core import provenance
 from jaxfl.core.fusion import LARGEST
 from jaxfl.core.keys import at
 from jaxfl.core.types import (
@@ -38,6 +40,7 @@ ON_CPUS = 1 << 11, 1 << 20  # what caches hold
 ELSEWHERE = 1 << 17, LARGEST  # every block costs launches of kernels
 
 
+@provenance.body
 class Federated(Body):
     """One server and n clients.
 
@@ -176,6 +179,10 @@ class Federated(Body):
     def output(self, state: State) -> Array:
         return self.server.output(state.server)
 
+    def points(self, state: State) -> Array:
+        """Where gradients are evaluated, which all see: one point, (1, d)."""
+        return self.server.view(state.server)[None]
+
     # --- one block of clients --------------------------------------------------------------------
 
     def gradients(self, context: RoundContext, who: ClientBlock) -> Block:
@@ -230,6 +237,48 @@ class Federated(Body):
             return g, rest
 
         return run
+
+    # --- for measurements ------------------------------------------------------------------------
+
+    def beginnings(self) -> dict[str, Callable[..., Array]]:
+        """Rounds that end after draws, samples or gradients, and return a number that needs them."""
+        if self.local is not None:
+            return {}
+        ends = ("draws", "samples", "gradients")
+        return {end: functools.partial(self._until, end) for end in ends}
+
+    def _until(self, end: str, key: Key, state: State, problem: Problem, hp: Hyper) -> Array:
+        context, state, _ = self.begin(key, state, problem, hp)
+        none = Info(*(jnp.int32(0) for _ in Info._fields))
+
+        def needed(who: ClientBlock) -> PyTree:
+            work = estimates.work_of(self, context, who)
+            if end == "draws":
+                return work.rows, who.weight
+            if end == "samples":
+                return work.batch
+            if self.fused:
+                return estimates.mean_estimate(self, context, who, work)[0]
+            one = estimates.own_estimate(self, context)
+            return jax.vmap(lambda key, work: one(key, work)[0], (None, 0))(key, work)
+
+        def block(who: ClientBlock) -> Block:
+            leaves = [jnp.sum(a.astype(jnp.float32)) for a in jax.tree.leaves(needed(who))]
+            return sum(leaves[1:], leaves[0]), (), who.link, none
+
+        who = self.members(context.cohort, problem, state)
+        total: Array = blocks.stream(block, who, self.block_sizes(problem, context.hp))[0]
+        return total
+
+    def rows_at_once(self, problem: Problem, hp: Hyper, elsewhere: bool) -> int:
+        """The rows that a round reads at once, on CPUs or elsewhere."""
+        size = self.block_sizes(problem, hp)[elsewhere]
+        clients = min(hp.caps.get("cohort", problem.n), size)
+        rows = clients * hp.caps.get("batch", problem.m_max)
+        if self.packs and "mean_batch" in hp.caps:
+            rows = estimates.strip(clients * hp.caps["mean_batch"], rows)
+        table = self.local is None and self.estimator.memory.table is not None
+        return max(rows, problem.m_max) if table else rows  # it begins with all rows of a client
 
     # --- who takes part --------------------------------------------------------------------------
 

@@ -17,9 +17,11 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from jaxfl.core import provenance
 from jaxfl.core.products import exact
 from jaxfl.core.provenance import made
 from jaxfl.core.types import (
+    Aggregation,
     Array,
     Compressor,
     Draw,
@@ -27,6 +29,7 @@ from jaxfl.core.types import (
     Hyper,
     Info,
     Key,
+    Local,
     Mechanism,
     Message,
     Param,
@@ -43,7 +46,7 @@ from jaxfl.parts.servers import LR
 from jaxfl.problems.clipping import clip
 from jaxfl.rounds.blocks import ClientBlock, client_keys, paced, start, streams, take
 from jaxfl.rounds.estimates import draw_rows
-from jaxfl.rounds.messages import release
+from jaxfl.rounds.messages import Seen, release
 
 __all__ = ["CONSENSUS", "Gossip", "Rule", "Send", "averaging", "differences", "quantized"]
 
@@ -115,15 +118,8 @@ def differences() -> Rule:
     return Rule("differences", step, (LR, THETA))
 
 
-class Place(NamedTuple):
-    """A name and parameters in the role of a server or a channel, which a network lacks."""
-
-    name: str
-    params: tuple[Param, ...] = ()
-
-
-class Gossip(NamedTuple):
-    """A network of n clients with the mixing matrix of ``graph``."""
+class Network(NamedTuple):
+    """The parts of :class:`jaxfl.rounds.Gossip`."""
 
     estimator: Estimator
     mechanism: Mechanism
@@ -133,9 +129,23 @@ class Gossip(NamedTuple):
     participation: Participation = everyone()
     clip: str = "example"
     noise: str = "per_client"
-    local: None = None
-    aggregation: None = None
-    broadcasts: int = 0  # nothing comes from a server
+
+
+@provenance.body
+class Gossip(Network):
+    """A network of n clients with the mixing matrix of ``graph``.
+
+    Every message is computed, one client at a time; nothing comes from a server.
+    """
+
+    local: Local | None = None
+    aggregation: Aggregation | None = None
+    storage, broadcasts = "exact", 0
+    messages, plain, fused = True, True, False
+    linear, weighs, remembers, mirrors, keeps, absolute = False, False, True, False, False, True
+
+    def growth(self, omega: float) -> None:
+        """No bound of messages is known."""
 
     @property
     def uploads(self) -> int:
@@ -143,12 +153,16 @@ class Gossip(NamedTuple):
         return self.rule.uploads
 
     @property
-    def server(self) -> Place:
-        return Place(self.graph.name)
+    def own(self) -> Mechanism:
+        """The noise that a client adds to its message."""
+        return self.mechanism
 
     @property
-    def channel(self) -> Place:
-        return Place(self.rule.name, self.rule.params)
+    def roles(self) -> dict[str, Any]:
+        """The parts by their roles."""
+        names = ("mechanism", "compressor", "rule", "graph", "participation")
+        sampler = {"estimator": self.estimator, "sampler": self.estimator.sampler}
+        return {**sampler, **{role: getattr(self, role) for role in names}}
 
     def init(self, key: Key, problem: Problem, hp: Hyper) -> tuple[State, Info]:
         """All clients at the same point, and the mixing matrix."""
@@ -161,6 +175,22 @@ class Gossip(NamedTuple):
 
     def round(self, key: Key, state: State, problem: Problem, hp: Hyper) -> tuple[State, Info]:
         """One round; ``key`` is the run's, the same in every round."""
+        return self._computed(key, state, problem, hp)[:2]
+
+    def view(self, key: Key, state: State, problem: Problem, hp: Hyper) -> Seen:
+        """The messages of the round that :meth:`round` computes from the same arguments.
+
+        Of a client that sends several they follow one another in its row.
+        """
+        _, _, g, sent = self._computed(key, state, problem, hp)
+        messages = jnp.concatenate(sent, axis=1)
+        weight = jnp.ones(problem.n, g.dtype)
+        return Seen(jnp.arange(problem.n), weight, g, messages, None, jnp.mean(messages, axis=0))
+
+    def _computed(
+        self, key: Key, state: State, problem: Problem, hp: Hyper
+    ) -> tuple[State, Info, Array, list[Array]]:
+        """The new state and the counts of a round, the noised estimates, and what clients send."""
         keys, t, model, x = streams(key), state.t, problem.model, state.server
         hp, n = paced(self.estimator.pace, keys, t, hp), problem.n
         index = jnp.arange(n)
@@ -180,6 +210,8 @@ class Gossip(NamedTuple):
 
         g = jax.vmap(estimate)(x, rows.weight, take(problem.train, who, rows), noise, points)
 
+        messages: list[Array] = []
+
         def send(v: Array, number: int = 0) -> tuple[Array, Array]:
             keys = jax.vmap(jax.random.fold_in, (0, None))(mask, number) if number else mask
 
@@ -187,7 +219,8 @@ class Gossip(NamedTuple):
                 return release(noiseless(), self.compressor, key, key, v, t, hp)
 
             message, sent = jax.vmap(one)(keys, v)
-            return jax.vmap(lambda m: dense(m, x.shape[1]))(message), sent
+            messages.append(jax.vmap(lambda m: dense(m, x.shape[1]))(message))
+            return messages[-1], sent
 
         x, sent, *links = self.rule.step(x, g, state.shared, send, hp, *state.links)
         if model.project is not None:
@@ -195,11 +228,24 @@ class Gossip(NamedTuple):
         counts = jnp.sum(rows.weight > 0)
         info = Info(jnp.int32(n), jnp.sum(sent), counts)
         info = jax.tree.map(lambda a: jnp.asarray(a).astype(jnp.int32), info)
-        return State(t + 1, x, (), tuple(links), state.shared, ()), info
+        return State(t + 1, x, (), tuple(links), state.shared, ()), info, g, messages
 
     def output(self, state: State) -> Array:
         mean: Array = jnp.mean(state.server, axis=0)
         return mean
+
+    def points(self, state: State) -> Array:
+        """Where gradients are evaluated, which all see: one point for each client, (n, d)."""
+        points: Array = state.server
+        return points
+
+    def beginnings(self) -> dict[str, Callable[..., Array]]:
+        """No part of a round is measured by itself."""
+        return {}
+
+    def rows_at_once(self, problem: Problem, hp: Hyper, elsewhere: bool) -> int:
+        """The rows that a round reads at once."""
+        return problem.n * hp.caps.get("batch", problem.m_max)
 
     def cohort(self, key: Key, t: Array, n: int, hp: Hyper) -> Draw:
         """Everyone."""

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from jaxfl.core import provenance
 from jaxfl.core.keys import at
 from jaxfl.core.types import Array, Client, Hyper, Info, Key, Message, Problem, PyTree, State
 from jaxfl.parts.compressors import dense
@@ -23,7 +24,7 @@ from jaxfl.rounds.blocks import ClientBlock, RoundContext, put, take
 from jaxfl.rounds.federated import Federated
 from jaxfl.rounds.messages import protect, release
 
-__all__ = ["plain_round"]
+__all__ = ["Plain"]
 
 
 class Estimate(NamedTuple):
@@ -44,42 +45,52 @@ class Sent(NamedTuple):
     own: Estimate
 
 
-def plain_round(
-    body: Federated, key: Key, state: State, problem: Problem, hp: Hyper
-) -> tuple[State, Info]:
-    """One round of the clients S that take part [SoteriaFL, Algorithm 2]::
+@provenance.body
+class Plain(Federated):
+    """The round of the clients S that take part [SoteriaFL, Algorithm 2]::
 
-        message_i = C(before(link_i, g_i) + xi_i),   xi_i ~ N(0, sigma^2 I),   i in S
-        v = receive(link, sum_i weight_i message_i),   x <- step(x, v)
-
-    The state is that of ``body._replace(messages=True)``.
+    message_i = C(before(link_i, g_i) + xi_i),   xi_i ~ N(0, sigma^2 I),   i in S
+    v = receive(link, sum_i weight_i message_i),   x <- step(x, v)
     """
-    now, state, begun = body.begin(key, state, problem, hp)  # x, S, and the values of round t
-    hp, t, cohort = now.hp, now.t, now.cohort
-    who = body.members(cohort, problem, state)
-    sent = jax.vmap(functools.partial(client, body, now))(who)
-    mean, clamped = added_up(body, now, who, sent.message)
-    if body.mechanism.central:
-        mean = mean + normal(at(now.keys.mean_noise, t), body.mechanism, mean, hp, now.unit)
-    v, link = body.channel.receive(state.link, mean, now.rate, hp, None)
-    server = body.server.step(at(now.keys.server, t), state.server, v, problem.model.project, hp)
 
-    local, links = put(cohort, (state.local, state.links), (sent.own.local, sent.link))
-    shared, bases = state.shared, put(cohort, state.bases, sent.own.base)
-    gradients, live = begun, who.weight > 0
-    if body.local is not None and body.local.close is not None:
-        shared = body.local.close(shared, v, now.rate, jnp.sum(cohort.weight), hp)
-    if (refresh := body.estimator.memory.refresh) is not None:
-        shared, bases, more = refresh(at(now.keys.refresh, t), shared, bases, now.x, problem, hp)
-        gradients = gradients + more
-    gradients = gradients + jnp.sum(jnp.where(live, sent.own.gradients, 0))
-    coordinates = jnp.sum(jnp.where(live, sent.coordinates, 0))
-    info = Info(jnp.sum(live), coordinates, gradients, clamped)
-    info = jax.tree.map(lambda a: a.astype(jnp.int32), info)
-    return State(t + 1, server, link, links, shared, local, bases), info
+    @property
+    def plain(self) -> bool:
+        return True
+
+    @property
+    def fused(self) -> bool:
+        return False
+
+    def round(self, key: Key, state: State, problem: Problem, hp: Hyper) -> tuple[State, Info]:
+        """One round; ``key`` is the run's, the same in every round."""
+        now, state, begun = self.begin(key, state, problem, hp)  # x, S, and the values of round t
+        hp, t, cohort = now.hp, now.t, now.cohort
+        who = self.members(cohort, problem, state)
+        sent = jax.vmap(functools.partial(client, self, now))(who)
+        mean, clamped = added_up(self, now, who, sent.message)
+        if self.mechanism.central:
+            mean = mean + normal(at(now.keys.mean_noise, t), self.mechanism, mean, hp, now.unit)
+        v, link = self.channel.receive(state.link, mean, now.rate, hp, None)
+        project, coin = problem.model.project, at(now.keys.server, t)
+        server = self.server.step(coin, state.server, v, project, hp)
+
+        local, links = put(cohort, (state.local, state.links), (sent.own.local, sent.link))
+        shared, bases = state.shared, put(cohort, state.bases, sent.own.base)
+        gradients, live = begun, who.weight > 0
+        if self.local is not None and self.local.close is not None:
+            shared = self.local.close(shared, v, now.rate, jnp.sum(cohort.weight), hp)
+        if (refresh := self.estimator.memory.refresh) is not None:
+            coin = at(now.keys.refresh, t)
+            shared, bases, more = refresh(coin, shared, bases, now.x, problem, hp)
+            gradients = gradients + more
+        gradients = gradients + jnp.sum(jnp.where(live, sent.own.gradients, 0))
+        coordinates = jnp.sum(jnp.where(live, sent.coordinates, 0))
+        info = Info(jnp.sum(live), coordinates, gradients, clamped)
+        info = jax.tree.map(lambda a: a.astype(jnp.int32), info)
+        return State(t + 1, server, link, links, shared, local, bases), info
 
 
-def client(body: Federated, now: RoundContext, me: ClientBlock) -> Sent:
+def client(body: Plain, now: RoundContext, me: ClientBlock) -> Sent:
     """``C(before(link_i, g_i) + xi_i)``; a sparsifier chooses coordinates before they are noised."""
     noise, mask = (
         jax.random.fold_in(at(stream, now.t), me.index)
@@ -95,7 +106,7 @@ def client(body: Federated, now: RoundContext, me: ClientBlock) -> Sent:
     return Sent(message, sent, channel.residual(me.link, v, dense(message, v.size)), own)
 
 
-def estimate(body: Federated, now: RoundContext, me: ClientBlock, noise: Key) -> Estimate:
+def estimate(body: Plain, now: RoundContext, me: ClientBlock, noise: Key) -> Estimate:
     """g_i: ``sum of terms - sum_j weight_j stored_j + base_i + grad regularizer``, or local steps."""
     rows_of, points = jax.random.fold_in(now.keys.rows, me.index), now.keys.points
     points = jax.random.fold_in(at(points, now.t), me.index)
@@ -121,7 +132,7 @@ def estimate(body: Federated, now: RoundContext, me: ClientBlock, noise: Key) ->
 
 
 def added_up(
-    body: Federated, now: RoundContext, who: ClientBlock, message: Message
+    body: Plain, now: RoundContext, who: ClientBlock, message: Message
 ) -> tuple[Array, Array]:
     """``sum_i weight_i message_i``, and the number of coordinates that an aggregation clamped."""
     whole = jax.vmap(lambda one: dense(one, now.x.size))(message)

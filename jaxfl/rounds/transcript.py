@@ -21,7 +21,6 @@ from jaxfl.core.schedules import Schedule
 from jaxfl.core.types import AnyBody, Hyper, MessageBound, Pace, ProblemFacts, Sampler, Values
 from jaxfl.privacy import events
 from jaxfl.privacy.events import Sampling, worst
-from jaxfl.rounds.body import Body
 
 __all__ = ["drawn", "event", "message_bound", "noises", "rounding", "turns"]
 
@@ -203,7 +202,7 @@ def noises(body: AnyBody, values: Values, facts: ProblemFacts) -> int:
     * with a shift that does not cancel, since it depends on earlier messages that stayed hidden;
     * where noise was ``clamped``, or may be, since nothing bounds the messages.
     """
-    if not isinstance(body, Body) or body.aggregation is None or not body.linear:
+    if body.aggregation is None or not body.linear:
         return 1
     bounded = message_bound(body, {"sigma": 0.0, **values}, facts) is not None
     if not body.aggregation.hides or values.get("clamped") or not bounded:
@@ -224,7 +223,7 @@ def noises(body: AnyBody, values: Values, facts: ProblemFacts) -> int:
     return max(1, senders - colluding)
 
 
-def message_bound(body: Body, values: Values, facts: ProblemFacts) -> MessageBound:
+def message_bound(body: AnyBody, values: Values, facts: ProblemFacts) -> MessageBound:
     """A bound on the norm of a clipped message, and the deviation of its noise; None: no bound.
 
     A Poisson batch is divided by b and may be larger.  Estimators may add up several gradients of a
@@ -234,7 +233,7 @@ def message_bound(body: Body, values: Values, facts: ProblemFacts) -> MessageBou
     if body.local is not None:
         return body.local.message_bound(values)
     omega = values.get("omega", 0.0)
-    growth, points = body.channel.growth(omega), body.estimator.points
+    growth, points = body.growth(omega), body.estimator.points
     if body.compressor.code is not None or growth is None or points is None:
         return None
     b = values.get("batch", 1)
@@ -247,7 +246,7 @@ def message_bound(body: Body, values: Values, facts: ProblemFacts) -> MessageBou
     return float(growth[0] * signal), float(growth[1] * noise)
 
 
-def rounding(body: Body, values: Values, facts: ProblemFacts) -> float:
+def rounding(body: AnyBody, values: Values, facts: ProblemFacts) -> float:
     """The most by which an aggregation's rounding changes a message, ``p sqrt(d)/2``."""
     if body.aggregation is None or not body.aggregation.params:
         return 0.0

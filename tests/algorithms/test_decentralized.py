@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from loops import LAM, Draws, clipped, largest, regularizer, shrunk
 from planned import planned
-from rows import a_problem
+from rows import ROWS, a_problem
 from told import mistakes, refused
 
 import jaxfl
@@ -203,7 +203,24 @@ def test_models_stay_in_the_constraint_set(key: jax.Array) -> None:
 def test_any_matrix_is_a_graph(key: jax.Array) -> None:
     """Clients that talk to nobody keep to themselves."""
     alone = jaxfl.algorithm("dp_dsgd", graph=graphs.mixing(np.eye(5), "nobody"))
-    assert dict(alone.parts)["server"] == "nobody"
+    assert dict(alone.parts)["graph"] == "nobody"
     assert alone == jaxfl.algorithm("dp_dsgd", graph=graphs.mixing(np.eye(5), "nobody"))
     run = jaxfl.simulate(alone, a_problem(), key, 5, eval_every=0, **NUMBERS)
     assert np.asarray(run.state.server).std(0).max() > 0.05
+
+
+@pytest.mark.plain
+@pytest.mark.parametrize("name", ["dp_dsgd", "sdm_dsgd", "porter_dp"])
+def test_what_neighbours_see_is_what_the_round_sends(name: str, key: jax.Array) -> None:
+    row = next(row for row in ROWS if row.name == name)
+    f = jaxfl.functions(name, row.problem, rounds=3, **row.numbers)
+    run, _ = f.round(f.init(key))
+    seen, (after, _) = f.view(run), f.round(run)
+    x, now = np.asarray(run.state.server), np.asarray(after.state.server)
+    W, sent = np.asarray(run.state.shared), np.asarray(seen.messages)
+    if name == "dp_dsgd":
+        np.testing.assert_allclose(now, W @ sent, rtol=1e-5, atol=1e-6)
+    elif name == "sdm_dsgd":
+        np.testing.assert_allclose(now, x + sent, rtol=1e-5, atol=1e-6)
+    else:  # two messages in a round
+        assert sent.shape == (row.problem.n, 2 * x.shape[1])

@@ -216,7 +216,6 @@ MISSED: dict[str, tuple[Callable[[], Algorithm], dict[str, Any]]] = {
     ),
     "whether the aggregation 'mine' hides the messages of a sum": (lambda: sums(False), TWENTY),
     "what single clients send: of rounds that no parts describe it sees x alone": (replaced, {}),
-    "the messages of single nodes: it sees the points to which they lead": (gossip, THREE),
 }
 
 

@@ -84,8 +84,6 @@ def test_a_round_takes_no_key(key: jax.Array) -> None:
         lambda: f.init(jax.random.split(key, T)),
         lambda: f.init(0),
         lambda: f.view(course),
-        lambda: made("network", messages=True),
-        lambda: made("network")[0].view(course),
     ):
         with pytest.raises(InputError):
             call()
