@@ -85,3 +85,28 @@ def test_rounds_draw_the_noise_of_the_event(case: str, key: jax.Array) -> None:
     event = algorithm.event(f.about.values, f.about.facts)
     stated = [part.sigma for part in plain_events(event) for _ in range(part.releases)]
     np.testing.assert_allclose(sorted(stated), sorted(expected), rtol=1e-6)
+
+
+def event_of(numbers: dict[str, Any], **parts: Any) -> Any:
+    body = federated(**{"estimator": whole(), **parts})
+    algorithm = compose("mine", "", "", body, plain(omega=0.0, **{**NUMBERS, **numbers}))
+    f = jaxfl.functions(algorithm, nothing_to_see(), rounds=T)
+    return list(plain_events(algorithm.event(f.about.values, f.about.facts)))
+
+
+def test_of_coordinates_the_least_noise_counts() -> None:
+    uneven = lambda hp: hp["sigma"] * jnp.arange(1, 4)  # noqa: E731
+    (event,) = event_of({}, mechanism=mechanisms.gaussian()._replace(std=uneven))
+    assert (event.sigma, event.releases) == (0.5, T)
+
+
+def test_a_client_takes_part_in_the_rounds_with_the_least_noise() -> None:
+    """Nobody knows in which: each of two clients takes part in two of four rounds."""
+    numbers = {"zeta": schedule("pieces:1,1,0.5,3"), "cohort": 1}
+    (event,) = event_of(numbers, mechanism=ZETA, participation=sampling.balanced())
+    assert (event.sigma, event.releases) == (1.5, 2)
+
+
+def test_noise_that_changes_amid_epochs_has_no_event() -> None:
+    rows = estimators.minibatch(sampling.shuffled())
+    assert not event_of({"zeta": schedule("pieces:1,1,0.5,3")}, mechanism=ZETA, estimator=rows)
