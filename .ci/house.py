@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "jaxfl"
 ROOMS = (  # each imports only from itself and from the rooms before it
     "core", "data", "problems", "privacy", "parts", "rounds",
-    "algorithms", "engine", "audit", "views", "cli",
+    "algorithms", "engine", "audit", "testing", "views", "cli",
 )  # fmt: skip
 PARTS = (
     r"(estimator|mechanism|compressor|channel|server|participation|sampler|aggregation|local|body)"

@@ -219,8 +219,9 @@ class Gossip(Network):
                 return release(noiseless(), self.compressor, key, key, v, t, hp)
 
             message, sent = jax.vmap(one)(keys, v)
-            messages.append(jax.vmap(lambda m: dense(m, x.shape[1]))(message))
-            return messages[-1], sent
+            arrived = jax.vmap(lambda m: dense(m, x.shape[1]))(message)
+            messages.append(arrived)
+            return arrived, sent
 
         x, sent, *links = self.rule.step(x, g, state.shared, send, hp, *state.links)
         if model.project is not None:

@@ -1,0 +1,453 @@
+"""What one part declares, and what it does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxfl.core.errors import InputError
+from jaxfl.core.types import (
+    Array,
+    Channel,
+    Compressor,
+    Draw,
+    Hyper,
+    Key,
+    Mechanism,
+    Message,
+    Param,
+    Participation,
+    ProblemFacts,
+    Sampler,
+    Server,
+)
+from jaxfl.parts.compressors import dense
+from jaxfl.parts.mechanisms import noiseless
+from jaxfl.rounds.messages import release
+from jaxfl.testing.laws import ERRORS, confirm, equal, mean_is, scattered
+
+__all__ = ["check_part"]
+
+D, M, N = 24, 12, 9  # coordinates, records of a client, clients
+DRAWS = 4000
+FACTS = ProblemFacts(n=N, m=M, m_max=M, d=D, rounds=3, smoothness=None)
+
+
+class Given(NamedTuple):
+    """The hyper-parameters of a part, and the seed of its draws."""
+
+    numbers: Mapping[str, Any]
+    seed: int
+
+    def keys(self) -> Key:
+        return jax.random.split(jax.random.key(self.seed), DRAWS)
+
+
+def check_part(part: Any, *, seed: int = 0, **numbers: float) -> tuple[str, ...]:
+    """Check that a part does what its record declares; return the names of what was checked.
+
+    Args:
+        part: a compressor, sampler, participation, mechanism, channel or server.
+        seed: of the draws.
+        numbers: its hyper-parameters; those that are left out are small.
+
+    Raises:
+        CheckFailed: the part does something else, in one sentence with both numbers.
+
+    >>> import jaxfl
+    >>> jaxfl.testing.check_part(jaxfl.compressors.random_k(), k=6)
+    ('coordinates', 'mean', 'error', 'bits', 'jit')
+    """
+    for kind, checks in CHECKS.items():
+        if isinstance(part, kind):
+            for check in checks.values():
+                check(part, Given(numbers, seed))
+            return tuple(checks)
+    kinds = ", ".join(kind.__name__ for kind in CHECKS)
+    raise InputError(f"{part!r} is no part that can be checked alone: give one of {kinds}")
+
+
+def _hyper(params: tuple[Param, ...], numbers: Mapping[str, Any], **more: Any) -> Hyper:
+    """The hyper-parameters of a part: given, or small ones."""
+    whole = {param.name for param in params if param.integer}
+    values = {param.name: max(param.low, min(0.5, param.high)) for param in params}
+    values = {**values, **more, **numbers}
+    kind = {True: jnp.int32, False: jnp.float32}
+    leaves = {name: jnp.asarray(v, kind[name in whole]) for name, v in values.items()}
+    return Hyper(leaves)
+
+
+def _same_compiled(f: Callable[..., Any], *given: Any) -> None:
+    """A function gives the same with and without ``jit``."""
+    with jax.disable_jit():
+        slow = f(*given)
+    for a, b in zip(jax.tree.leaves(jax.jit(f)(*given)), jax.tree.leaves(slow), strict=True):
+        equal(a, b, "results with and without jit")
+
+
+# --- compressors -----------------------------------------------------------------------------------
+
+
+def _sent(part: Compressor, given: Given, d: int = D) -> tuple[Any, Any]:
+    """The hyper-parameters of a compressor, and C(v) by key and vector, as a round makes it."""
+    values = {**given.numbers, **part.resolve(given.numbers, d)}
+    caps = part.capacity(values, FACTS._replace(d=d))
+    hp = Hyper(_hyper(part.params, values).values, tuple(sorted(caps.items())))
+
+    def one(key: Key, v: Array) -> Array:
+        message, _ = release(noiseless(), part, key, key, v, jnp.int32(0), hp)
+        return dense(message, d)
+
+    return values, one
+
+
+def _vectors() -> Array:
+    rng = np.random.default_rng(0)
+    few = np.where(np.arange(D) < 2, 3.0, 0.0)
+    return jnp.asarray(np.stack([rng.normal(size=D), few, np.ones(D)]), jnp.float32)
+
+
+def _coordinates(part: Compressor, given: Given) -> None:
+    """Each coordinate is sent at most once: several noised copies of one value would reveal it."""
+    if part.select is None:
+        return
+    values = {**given.numbers, **part.resolve(given.numbers, D)}
+    caps = tuple(sorted(part.capacity(values, FACTS).items()))
+    hp = Hyper(_hyper(part.params, values).values, caps)
+    select = part.select
+    draw = jax.jit(jax.vmap(lambda key: select(key, D, hp)))(given.keys())
+    index, weight = np.asarray(draw.index), np.asarray(draw.weight)
+    live = weight != 0
+    confirm(
+        ((index >= 0) & (index < D))[live].all(),
+        lambda: f"The compressor {part.name!r} selects coordinates beyond the {D} that there are",
+    )
+    alone = np.where(live, index, D + np.arange(index.shape[1]))
+    most = max(np.unique(row, return_counts=True)[1].max() for row in alone[:500])
+    confirm(
+        most == 1,
+        lambda: (
+            f"The compressor {part.name!r} sends a coordinate {most} times in one message: each copy "
+            "has noise of its own, and together they reveal more than the event counts"
+        ),
+    )
+    if part.fixed_size:
+        confirm(
+            (live.sum(1) == values["k"]).all(),
+            lambda: f"The compressor {part.name!r} has fixed_size, and does not send k coordinates",
+        )
+
+
+def _mean(part: Compressor, given: Given) -> None:
+    """E C(v) = v where it is ``unbiased``."""
+    if not part.unbiased:
+        return
+    _, one = _sent(part, given)
+    draw = jax.jit(jax.vmap(one, (0, None)))
+    for v in _vectors():
+        mean_is(
+            np.asarray(draw(given.keys(), v), np.float64), np.asarray(v), f"C(v) of {part.name!r}"
+        )
+
+
+def _error(part: Compressor, given: Given) -> None:
+    """E|C(v) - v|^2 <= omega |v|^2."""
+    if part.absolute:
+        return
+    values, one = _sent(part, given)
+    omega, draw = float(part.omega(D, values)), jax.jit(jax.vmap(one, (0, None)))
+    for v in _vectors():
+        x = np.asarray(draw(given.keys(), v), np.float64)
+        ratio = ((x - np.asarray(v)) ** 2).sum(1) / float(jnp.sum(v * v))
+        allowed = omega * (1 + 1e-5) + ERRORS * ratio.std() / np.sqrt(DRAWS) + 1e-6
+        _covers(part.name, omega, float(ratio.mean()), allowed)
+
+
+def _covers(name: str, omega: float, found: float, allowed: float) -> None:
+    words = (
+        f"The compressor {name!r} declares omega = {omega:.4g}, and its error is {found:.4g} |v|^2"
+    )
+    confirm(found <= allowed, lambda: words)
+
+
+def _bits(part: Compressor, given: Given) -> None:
+    """Bits are two finite given.numbers, and none is negative."""
+    found = part.bits(D, {**given.numbers, **part.resolve(given.numbers, D)})
+    confirm(
+        len(found) == 2 and np.isfinite(found).all() and min(found) >= 0,
+        lambda: (
+            f"The bits of {part.name!r} are {found}, and should be two given.numbers of at least 0"
+        ),
+    )
+
+
+def _compressor_jit(part: Compressor, given: Given) -> None:
+    _same_compiled(_sent(part, given)[1], jax.random.key(0), _vectors()[0])
+
+
+# --- samplers and participations -------------------------------------------------------------------
+
+
+def _rows(part: Sampler, given: Given, b: int = 4, T: int = 1) -> Any:
+    """Weights of each record in T rounds of each key, (draws, T, M), and b."""
+    b = int(given.numbers.get("batch", b))
+    values = {"batch": b, **given.numbers}
+    caps = tuple(sorted(part.capacity(values, FACTS).items()))
+    hp = Hyper(_hyper(part.params, values).values, caps)
+    count = jnp.int32(M)
+    draw = jax.vmap(lambda key, t: part.draw(key, t, count, M, hp), (0, None))
+    each = [scattered(jax.jit(draw)(given.keys(), jnp.int32(t)), M) for t in range(T)]
+    return np.stack(each, 1), M if part.whole else b
+
+
+def _weights(part: Sampler, given: Given) -> None:
+    """No record weighs more than 1/b (times the copies of a draw with replacement)."""
+    total, b = _rows(part, given)
+    times = total[:, 0] * b
+    most = float(times.max())
+    allowed = b if part.scheme == "with_replacement" else 1
+    confirm(
+        most <= allowed * (1 + 1e-5) and times.min() >= 0,
+        lambda: (
+            f"The sampler {part.name!r} gives a record the weight {most / b:.4g}, and the event "
+            f"allows {allowed / b:.4g}"
+        ),
+    )
+    mean_is(total[:, 0], 1 / M, f"The weight of a record of {part.name!r}")
+
+
+def _law(part: Sampler, given: Given) -> None:
+    """Draws have the law of the ``scheme``."""
+    T = 3 if part.epochs or part.single_pass else 2
+    total, b = _rows(part, given, T=T)
+    drawn = (total > 0).astype(np.float64)
+    said = f"of {part.name!r}, whose scheme is {part.scheme},"
+    if part.scheme is None:
+        return
+    if part.whole:
+        confirm((drawn == 1).all(), lambda: f"A draw {said} leaves out records")
+        return
+    size = drawn[:, 0].sum(1)
+    if part.scheme == "poisson":
+        mean_is(
+            (size - b) ** 2, b * (1 - b / M), f"The squared spread of the number of records {said}"
+        )
+    if part.scheme in ("without_replacement", "shuffled", "single_pass"):
+        confirm((size == b).all(), lambda: f"A draw {said} does not hold {b} records, each once")
+    if part.fresh:
+        a, c = drawn[:, 0, 0], drawn[:, 0, 1]
+        q = b / M
+        pairs = {"poisson": q * q, "without_replacement": b * (b - 1) / (M * (M - 1))}
+        if part.scheme in pairs:
+            mean_is(a * c, pairs[part.scheme], f"The share of draws {said} with two given records")
+        share = 1 - (1 - 1 / M) ** b if part.scheme == "with_replacement" else q
+        mean_is(a, share, f"A record's share {said}")
+        both = drawn[:, 0, 0] * drawn[:, 1, 0]
+        mean_is(
+            both, a.mean() * drawn[:, 1, 0].mean(), f"The share of a record in two rounds {said}"
+        )
+    else:
+        most = int(drawn.sum(1).max())
+        confirm(
+            most <= 1,
+            lambda: f"A record is drawn {most} times in {T} rounds {said}: {T * b} of {M} records",
+        )
+
+
+def _cohorts(part: Participation, given: Given, T: int = 1) -> tuple[Any, int]:
+    """The weight of each client in T rounds of each key, (draws, T, N), and r."""
+    r = N if part.everyone else int(given.numbers.get("cohort", 3))
+    values = {"cohort": r, "dropout": 0.2, "threshold": 1, **given.numbers}
+    caps = tuple(sorted(part.capacity(values, FACTS).items()))
+    hp = Hyper(_hyper(part.params, values).values, caps)
+
+    def at(t: Array) -> Draw:
+        return jax.vmap(lambda key: part.draw(key, t, N, hp))(given.keys())
+
+    return np.stack([scattered(jax.jit(at)(jnp.int32(t)), N) for t in range(T)], 1), r
+
+
+def _clients(part: Participation, given: Given) -> None:
+    """Weights are at most 1/r, for the r clients that a round calls, and as many take part."""
+    total, r = _cohorts(part, given)
+    live, most = (total[:, 0] > 0).sum(1), float(total.max())
+    fewest = int(live[live > 0].min())
+    bound = 1 / (fewest if part.least is not None else r)
+    confirm(
+        most <= bound * (1 + 1e-5) and total.min() >= 0,
+        lambda: (
+            f"The participation {part.name!r} gives a client the weight {most:.4g}, and the event "
+            f"allows {bound:.4g}"
+        ),
+    )
+    values = {"cohort": r, "dropout": 0.2, "threshold": 1, **given.numbers}
+    if part.fixed_size or part.everyone:
+        confirm(
+            (live == r).all(),
+            lambda: (
+                f"The participation {part.name!r} calls {live.min()} to {live.max()} clients, not {r}"
+            ),
+        )
+    if part.least is not None:
+        least = part.least(N, values)
+        confirm(
+            fewest >= least,
+            lambda: f"{part.name!r} declares at least {least} clients a round, and calls {fewest}",
+        )
+    if part.scheme == "poisson":
+        pair = (total[:, 0, 0] > 0) * (total[:, 0, 1] > 0)
+        said = f"of {part.name!r}, whose scheme is poisson"
+        mean_is((total[:, 0, 0] > 0) * 1.0, r / N, f"The share of a client {said}")
+        mean_is(pair * 1.0, (r / N) ** 2, f"The share of two clients at once {said}")
+
+
+def _turns(part: Participation, given: Given) -> None:
+    """No client takes part in more rounds than ``most`` says."""
+    if part.most is None:
+        return
+    T = 7
+    total, r = _cohorts(part, given, T)
+    values = {"cohort": r, "dropout": 0.2, "threshold": 1, **given.numbers}
+    found, allowed = int((total > 0).sum(1).max()), part.most(T, N, values)
+    confirm(
+        found <= allowed,
+        lambda: (
+            f"The participation {part.name!r} declares at most {allowed} of {T} rounds for a client, "
+            f"and calls one in {found}"
+        ),
+    )
+
+
+# --- mechanisms, channels and servers --------------------------------------------------------------
+
+
+def _deviation(part: Mechanism, given: Given) -> None:
+    """The noise that is drawn has mean 0 and the deviation ``std``, with the tails of a Gaussian."""
+    if part.std is None:
+        return
+    hp = _hyper(part.params, given.numbers)
+    std, like = np.broadcast_to(np.asarray(part.std(hp), np.float64), (D,)), jnp.zeros(D)
+    noise = jax.jit(jax.vmap(lambda key: part.draw(key, part.std(hp), like)))(given.keys())  # type: ignore[misc]
+    x = np.asarray(noise, np.float64)
+    mean_is(x, 0.0, f"The noise of {part.name!r}")
+    spread, said = x.std(0), f"The noise of {part.name!r} declares std = {std.max():.4g}"
+    allowed = ERRORS / np.sqrt(2 * DRAWS)
+    confirm(
+        (np.abs(spread / np.maximum(std, 1e-30) - 1) < allowed).all() or std.max() == 0,
+        lambda: f"{said}, and that of a coordinate is {spread.min():.4g} to {spread.max():.4g}",
+    )
+    z = x / np.maximum(std, 1e-30)
+    kurtosis = float((z**4).mean())
+    confirm(
+        abs(kurtosis - 3) < ERRORS * np.sqrt(96 / z.size) + 0.01 or std.max() == 0,
+        lambda: f"{said}, and its fourth moment is {kurtosis:.3g}, of a Gaussian 3",
+    )
+
+
+def _independence(part: Mechanism, given: Given) -> None:
+    """Coordinates are noised independently."""
+    if part.std is None:
+        return
+    hp, like = _hyper(part.params, given.numbers), jnp.zeros(D)
+    noise = jax.vmap(lambda key: part.draw(key, part.std(hp), like))(given.keys())  # type: ignore[misc]
+    x = np.asarray(noise, np.float64)
+    if x.std() == 0:
+        return
+    together = np.corrcoef(x.T) - np.eye(D)
+    worst = float(np.abs(together).max())
+    confirm(
+        worst < ERRORS / np.sqrt(DRAWS),
+        lambda: f"Two coordinates of the noise of {part.name!r} have the correlation {worst:.2g}",
+    )
+
+
+def _linked(part: Channel) -> tuple[Any, Any, Array]:
+    """A client's end of a channel, the server's, and a point."""
+    x = jnp.linspace(-1.0, 1.0, D)
+    links, link = part.init(N, x, False)
+    return jax.tree.map(lambda a: a[0] + 0.3, links), link, x
+
+
+def _expansion(part: Channel, given: Given) -> None:
+    """``before`` brings no two gradients further apart: noise comes after it."""
+    link, _, _ = _linked(part)
+    rng = np.random.default_rng(1)
+    pairs = rng.normal(size=(200, 2, D)) * 10.0 ** rng.uniform(-4, 4, (200, 1, 1))
+    pairs[100:, 1] = -pairs[100:, 0] * 1e-3
+
+    def before(g: Any) -> Any:
+        return jax.vmap(lambda g: part.before(link, g))(jnp.asarray(g, jnp.float32))
+
+    a, b = (np.asarray(before(pairs[:, i]), np.float64) for i in range(2))
+    moved, apart = np.linalg.norm(a - b, axis=1), np.linalg.norm(pairs[:, 0] - pairs[:, 1], axis=1)
+    worst = float((moved / apart).max())
+    confirm(
+        worst <= 1 + 1e-3,
+        lambda: (
+            f"The before of the channel {part.name!r} brings gradients {worst:.4g} times as far apart, "
+            "and noise comes after it: scale or normalize at the server"
+        ),
+    )
+
+
+def _linearity(part: Channel, given: Given) -> None:
+    """Where it is ``linear``, the mean of before(s_i, g_i) is before(s, g) of the means."""
+    if not part.linear:
+        return
+    link, _, x = _linked(part)
+    links = jax.tree.map(lambda a: jnp.stack([a, 2 * a, -a]), link)
+    g = jnp.stack([x, x * x, 3 - x])
+    some = [jax.tree.map(lambda a, i=i: a[i], links) for i in range(3)]
+    each = jnp.stack([part.before(own, v) for own, v in zip(some, g, strict=True)])
+    whole = part.before(jax.tree.map(lambda a: a.mean(0), links), g.mean(0))
+    equal(each.mean(0), whole, f"The mean of before and before of the mean of {part.name!r}")
+
+
+def _shapes(part: Channel, given: Given) -> None:
+    """Both ends keep their shapes, and the server's estimate is a vector."""
+    link, server, x = _linked(part)
+    hp, message = _hyper(part.params, given.numbers, carry=0.5), Message(x, None)
+    kept = part.residual(link, x, x) if part.residual else part.after(link, message, hp)
+    v, after = part.receive(server, x, jnp.ones(()), hp, None)
+    for old, new, end in ((link, kept, "a client"), (server, after, "the server")):
+        same = jax.tree.map(jnp.shape, old) == jax.tree.map(jnp.shape, new)
+        words = f"What {end} keeps of {part.name!r} changes its shape"
+        confirm(same, lambda words=words: words)  # type: ignore[misc]
+    confirm(
+        v.shape == x.shape,
+        lambda: f"The channel {part.name!r} returns an estimate of shape {v.shape}",
+    )
+
+
+def _steps(part: Server, given: Given) -> None:
+    """A step keeps the shapes of the state, and starts where clients see x."""
+    hp, x = _hyper(part.params, given.numbers), jnp.linspace(-1.0, 1.0, D)
+    state = part.init(x, hp)
+    equal(part.view(state), x, f"The first point of {part.name!r} and x")
+    after = part.step(jax.random.key(0), state, 0.1 * x, None, hp)
+    same = jax.tree.map(jnp.shape, state) == jax.tree.map(jnp.shape, after)
+    confirm(same, lambda: f"A step of {part.name!r} changes the shapes of its state")
+    confirm(
+        np.isfinite(part.output(after)).all() and part.output(after).shape == x.shape,
+        lambda: f"The output of {part.name!r} after a step is no finite vector of {D} coordinates",
+    )
+
+
+CHECKS: dict[type, dict[str, Callable[[Any, Given], None]]] = {
+    Compressor: {
+        "coordinates": _coordinates,
+        "mean": _mean,
+        "error": _error,
+        "bits": _bits,
+        "jit": _compressor_jit,
+    },
+    Sampler: {"weights": _weights, "law": _law},
+    Participation: {"weights": _clients, "turns": _turns},
+    Mechanism: {"deviation": _deviation, "independence": _independence},
+    Channel: {"expansion": _expansion, "linearity": _linearity, "shapes": _shapes},
+    Server: {"steps": _steps},
+}

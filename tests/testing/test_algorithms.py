@@ -1,0 +1,94 @@
+"""`jaxfl.testing.check_algorithm`: it passes every algorithm of jaxfl, and finds out those that lie."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import pytest
+from planned import federated
+from rows import ROWS, Row, a_problem
+
+import jaxfl
+from jaxfl.algorithms import compose, plain
+from jaxfl.parts import channels, estimators, mechanisms, sampling
+from jaxfl.privacy.events import Event, Mean, Sampling
+from jaxfl.testing import CheckFailed, check_algorithm
+
+NUMBERS = {"clip": 1.0, "lr": 0.2, "batch": 4, "sigma": 0.02}
+
+
+@pytest.mark.parametrize(
+    "row", sorted(ROWS, key=lambda row: row.name != "ldp_sgd"), ids=lambda row: row.name
+)
+def test_every_algorithm_of_jaxfl_is_what_it_says(row: Row) -> None:
+    found = check_algorithm(row.name, row.problem, 20, **row.numbers)
+    assert {"descent", "counts", "jit", "vmap", "scan", "sweep", "plain"} <= set(found.done)
+    assert set(found.left) <= {"resume", "noise", "attack"}
+
+
+def made(event: Any = None, **parts: Any) -> jaxfl.Algorithm:
+    return compose("mine", "", "", federated(**parts), plain(**NUMBERS), event=event)
+
+
+def understated(values: Any, facts: Any) -> Event:
+    rows = Sampling("full", facts.m, facts.m)
+    return Event(rows, Mean(values["clip"] / 10), values["sigma"], int(values["rounds"]))
+
+
+def rising() -> jaxfl.Algorithm:
+    server = jaxfl.servers.descent()
+    return made(
+        server=server._replace(step=lambda key, s, v, p, hp: server.step(key, s, -v, p, hp))
+    )
+
+
+def uncounted() -> jaxfl.Algorithm:
+    usual = made()
+
+    def round(key: Any, state: Any, problem: Any, hp: Any) -> Any:
+        state, info = usual.round(key, state, problem, hp)
+        return state, info._replace(clients=info.clients * (state.t % 2))
+
+    return usual._replace(round=round)
+
+
+def forgetful() -> jaxfl.Algorithm:
+    """Its rounds read a counter of Python, which is traced once."""
+    usual, calls = made(), []
+
+    def round(key: Any, state: Any, problem: Any, hp: Any) -> Any:
+        calls.append(0)
+        return usual.round(jax.random.fold_in(key, len(calls)), state, problem, hp)
+
+    return usual._replace(round=round)
+
+
+FULL = {"estimator": estimators.minibatch(sampling.full())}
+QUIET = mechanisms.gaussian()._replace(
+    draw=lambda key, std, like: std / 50 * jax.random.normal(key, like.shape)
+)
+LYING: dict[str, tuple[Callable[[], jaxfl.Algorithm], str]] = {
+    "a quiet draw": (lambda: made(mechanism=QUIET), "declares"),
+    "long messages": (
+        lambda: made(**FULL, channel=channels.direct()._replace(before=lambda link, g: 30 * g)),
+        "An attack",
+    ),
+    "an understated event": (lambda: made(understated, **FULL), "An attack"),
+    "a loss that rises": (rising, "rises"),
+    "a count of Python": (forgetful, "differ"),
+}
+
+
+@pytest.mark.parametrize("case", LYING)
+def test_an_algorithm_that_lies_is_found_out(case: str) -> None:
+    make, word = LYING[case]
+    with pytest.raises(CheckFailed, match=word):
+        check_algorithm(make(), a_problem(), 10, sigma=0.5 if word == "An attack" else 0.02)
+
+
+def test_what_is_left_out_is_told() -> None:
+    found = check_algorithm("fedgd", a_problem(), 4, lr=0.2, clip=2.0, leave_out=("descent",))
+    assert found.left["descent"] == "left out"
+    assert "nothing is claimed" in found.left["attack"]
+    assert jnp.isfinite(len(found.done))
