@@ -206,8 +206,11 @@ def serve(settings: Mapping[str, Any], share: float) -> NoReturn:
             reply = True, function(*arguments)
         except Exception as error:
             reply = False, error
-        results.write(cloudpickle.dumps(reply))
-        results.flush()
+        try:
+            results.write(cloudpickle.dumps(reply))
+            results.flush()
+        except BrokenPipeError:  # whoever wanted the results is gone
+            os._exit(1)
 
 
 def _listen(calls: queue.SimpleQueue[bytes]) -> None:

@@ -138,23 +138,6 @@ def dense_kernel(
                     totals[-1] = totals[-1] + more
         return jnp.stack(totals, axis=-1) if apart else totals[0]
 
-    def scale(c: Array | float, F: DenseFactors) -> DenseFactors:
-        return F._replace(v=tuple(rowwise(of_layer(c, l), v) for l, v in enumerate(F.v)))
-
-    def combine(coefs: Sequence[Array | float], points: Sequence[DenseFactors]) -> DenseFactors:
-        # sum_p u_p v_p' = u_1 (sum_p v_p)' + sum_{p>1} (u_p - u_1) v_p': where points are close,
-        # small differences remain in place of large numbers that cancel.
-        first, *rest = [scale(c, F) for c, F in zip(coefs, points, strict=True)]
-        if not rest:
-            return first
-        u, v = [], [sum((F.v[0] for F in rest), first.v[0])]
-        for l in range(len(first.u)):
-            u_l = jnp.concatenate([F.u[l] for F in (first, *rest)], axis=1)
-            v_l = jnp.concatenate([F.v[l + 1] for F in (first, *rest)], axis=1)
-            u.append(jnp.concatenate([u_l[:, :1], u_l[:, 1:] - u_l[:, :1]], axis=1))
-            v.append(jnp.concatenate([v_l.sum(axis=1, keepdims=True), v_l[:, 1:]], axis=1))
-        return DenseFactors(tuple(u), tuple(v))
-
     def contract(w: Array, F: DenseFactors, batch: PyTree) -> Array:
         v = rowwise(w, F.v[0])
         parts = [crossed(v, batch[0]).reshape(-1)]
@@ -168,11 +151,32 @@ def dense_kernel(
 
     width = sum(widths[1:]) + sum(h + one for h in widths[1:-1])
     layers = len(shapes) if apart else 1
-    found = Kernel(factors, inner, scale, combine, contract, width, squares=True, layers=layers)
+    found = Kernel(factors, inner, _scaled, _combined, contract, width, squares=True, layers=layers)
     found = provenance.kernel(found)
     if apart or len(shapes) == 1:
         return found
     return found._replace(split=partial(dense_kernel, widths, output_loss, activation, bias, True))
+
+
+def _scaled(c: Array | float, F: DenseFactors) -> DenseFactors:
+    """The factors of ``c_j g_j``."""
+    return F._replace(v=tuple(rowwise(of_layer(c, l), v) for l, v in enumerate(F.v)))
+
+
+def _combined(coefs: Sequence[Array | float], points: Sequence[DenseFactors]) -> DenseFactors:
+    """The factors of a sum over points."""
+    # sum_p u_p v_p' = u_1 (sum_p v_p)' + sum_{p>1} (u_p - u_1) v_p': where points are close,
+    # small differences remain in place of large numbers that cancel.
+    first, *rest = [_scaled(c, F) for c, F in zip(coefs, points, strict=True)]
+    if not rest:
+        return first
+    u, v = [], [sum((F.v[0] for F in rest), first.v[0])]
+    for l in range(len(first.u)):
+        u_l = jnp.concatenate([F.u[l] for F in (first, *rest)], axis=1)
+        v_l = jnp.concatenate([F.v[l + 1] for F in (first, *rest)], axis=1)
+        u.append(jnp.concatenate([u_l[:, :1], u_l[:, 1:] - u_l[:, :1]], axis=1))
+        v.append(jnp.concatenate([v_l.sum(axis=1, keepdims=True), v_l[:, 1:]], axis=1))
+    return DenseFactors(tuple(u), tuple(v))
 
 
 def generic_kernel(

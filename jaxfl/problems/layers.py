@@ -156,42 +156,9 @@ def _kernel(module: Module, layers: Sequence[Layer], apart: bool = False) -> Ker
     taken = {block.leaf for call in calls for block in call.blocks}
     rest = [i for i in params.trained if i not in taken]
 
-    def single(x: Array, example: PyTree) -> Factors:
-        leaves = jax.tree.leaves(params.unravel(x))
-
-        def value(taps: dict[str, Array], free: list[Array]) -> tuple[Array, dict[str, Any]]:
-            mine = list(leaves)
-            for i, leaf in zip(rest, free, strict=True):
-                mine[i] = leaf
-            tree = jax.tree.unflatten(params.treedef, mine)
-            z, inputs = module.tapped(tree, example[0][None], taps, _add, [])
-            return module.loss(z, example), inputs
-
-        taps = {call.slot: jnp.zeros(call.out, x.dtype) for call in calls}
-        slopes, inputs = jax.grad(value, (0, 1), has_aux=True)(taps, [leaves[i] for i in rest])
-
-        def pair(layer: Layer) -> tuple[Array, Array]:
-            us, vs = [], []
-            for call in layer.calls:
-                u, v = call.rows(inputs[call.slot]), slopes[0][call.slot].reshape(-1, call.out[-1])
-                if call.tokens and not layer.tokens:
-                    u = jax.nn.one_hot(u, layer.inputs)
-                # Norms of inputs in bfloat16 would be in it too, and a clipped one exceed G.
-                u = u if layer.tokens else u.astype(x.dtype)
-                us.append(v if call.transposed else u)
-                vs.append(u if call.transposed else v)
-            return (us[0], vs[0]) if len(us) == 1 else (jnp.concatenate(us), jnp.concatenate(vs))
-
-        def added(layer: Layer) -> Array:
-            u, v = pair(layer)
-            M = _spread(layer, u, v) if layer.tokens else jnp.matmul(u.T, v, precision=EXACT)
-            return M.reshape(-1)
-
-        whole = *map(added, sums), *(g.reshape(-1) for g in slopes[1])
-        return Factors(tuple(map(pair, pairs)), whole)
-
     def factors(x: Array, batch: PyTree) -> Factors:
-        F: Factors = jax.vmap(single, (None, 0))(x, batch)
+        one = functools.partial(_factors, module, layers, rest)
+        F: Factors = jax.vmap(one, (None, 0))(x, batch)
         return F
 
     def inner(F: Factors, H: Factors, batch: PyTree) -> Array:
@@ -204,35 +171,6 @@ def _kernel(module: Module, layers: Sequence[Layer], apart: bool = False) -> Ker
             along = jnp.einsum("brk,bqk->brq", v, t, precision=EXACT)
             totals.append(jnp.sum(across * along, axis=(1, 2)))
         return jnp.stack(totals, axis=-1) if apart else sum(totals, jnp.float32(0))
-
-    def scale(c: Array | float, F: Factors) -> Factors:
-        whole = tuple(rowwise(of_layer(c, l), g) for l, g in enumerate(F.whole))
-        last = enumerate(F.pairs, len(whole))
-        return Factors(tuple((u, rowwise(of_layer(c, l), v)) for l, (u, v) in last), whole)
-
-    def combine(coefs: Sequence[Array | float], points: Sequence[Factors]) -> Factors:
-        # As in dense layers: sum_p u_p v_p' = u_1 (sum_p v_p)' + sum_{p>1} (u_p - u_1) v_p'
-        first, *others = [scale(c, F) for c, F in zip(coefs, points, strict=True)]
-        if not others:
-            return first
-        out = []
-        for l, (u, v) in enumerate(first.pairs):
-            more = [F.pairs[l] for F in others]
-            n = u.shape[1]
-            if any(u_p.shape[1] != n for u_p, _ in more):  # already sums themselves
-                us, vs = [u, *(u_p for u_p, _ in more)], [v, *(v_p for _, v_p in more)]
-            elif u.ndim == 2:  # what has the same token is added, and leaves zeros
-                same = [(u_p == u)[..., None] for u_p, _ in more]
-                us = [u, *(u_p for u_p, _ in more)]
-                vs = [jnp.where(e, 0, v_p) for e, (_, v_p) in zip(same, more, strict=True)]
-                equal = [jnp.where(e, v_p, 0) for e, (_, v_p) in zip(same, more, strict=True)]
-                vs.insert(0, sum(equal, v))
-            else:
-                us = [u, *(u_p - u for u_p, _ in more)]
-                vs = [sum((v_p for _, v_p in more), v), *(v_p for _, v_p in more)]
-            out.append((jnp.concatenate(us, axis=1), jnp.concatenate(vs, axis=1)))
-        whole = [sum(g[1:], g[0]) for g in zip(*(F.whole for F in (first, *others)), strict=True)]
-        return Factors(tuple(out), tuple(whole))
 
     def contract(w: Array, F: Factors, batch: PyTree) -> Array:
         leaves = dict.fromkeys(params.trained, w)
@@ -255,11 +193,92 @@ def _kernel(module: Module, layers: Sequence[Layer], apart: bool = False) -> Ker
 
     width = sum(layer.width for layer in layers) + sum(math.prod(params.shapes[i]) for i in rest)
     count = len(layers) + len(rest) if apart else 1
-    found = Kernel(factors, inner, scale, combine, contract, width, layers=count)
+    found = Kernel(factors, inner, _scaled, _combined, contract, width, layers=count)
     found = provenance.kernel(found)
     if apart:
         return found
     return found._replace(split=functools.partial(_kernel, module, layers, True))
+
+
+def _factors(
+    module: Module, layers: Sequence[Layer], rest: Sequence[int], x: Array, example: PyTree
+) -> Factors:
+    """The factors of one example's gradient; ``rest`` are the leaves that are in no layer."""
+    params = module.params
+    calls = [call for layer in layers for call in layer.calls]
+    leaves = jax.tree.leaves(params.unravel(x))
+
+    def value(taps: dict[str, Array], free: list[Array]) -> tuple[Array, dict[str, Any]]:
+        mine = list(leaves)
+        for i, leaf in zip(rest, free, strict=True):
+            mine[i] = leaf
+        tree = jax.tree.unflatten(params.treedef, mine)
+        z, inputs = module.tapped(tree, example[0][None], taps, _add, [])
+        return module.loss(z, example), inputs
+
+    taps = {call.slot: jnp.zeros(call.out, x.dtype) for call in calls}
+    slopes, inputs = jax.grad(value, (0, 1), has_aux=True)(taps, [leaves[i] for i in rest])
+
+    def pair(layer: Layer) -> tuple[Array, Array]:
+        return _pair(layer, inputs, slopes[0], x.dtype)
+
+    def added(layer: Layer) -> Array:
+        u, v = pair(layer)
+        M = _spread(layer, u, v) if layer.tokens else jnp.matmul(u.T, v, precision=EXACT)
+        return M.reshape(-1)
+
+    sums = [layer for layer in layers if layer.whole]
+    whole = *map(added, sums), *(g.reshape(-1) for g in slopes[1])
+    return Factors(tuple(pair(layer) for layer in layers if not layer.whole), whole)
+
+
+def _pair(
+    layer: Layer, inputs: Mapping[str, Array], slopes: Mapping[str, Array], dtype: Any
+) -> tuple[Array, Array]:
+    """The rows u and v of a layer, over all of its calls: its gradient is ``sum u v'``."""
+    us, vs = [], []
+    for call in layer.calls:
+        u, v = call.rows(inputs[call.slot]), slopes[call.slot].reshape(-1, call.out[-1])
+        if call.tokens and not layer.tokens:
+            u = jax.nn.one_hot(u, layer.inputs)
+        # Norms of inputs in bfloat16 would be in it too, and a clipped one exceed G.
+        u = u if layer.tokens else u.astype(dtype)
+        us.append(v if call.transposed else u)
+        vs.append(u if call.transposed else v)
+    return (us[0], vs[0]) if len(us) == 1 else (jnp.concatenate(us), jnp.concatenate(vs))
+
+
+def _scaled(c: Array | float, F: Factors) -> Factors:
+    """The factors of ``c_j g_j``."""
+    whole = tuple(rowwise(of_layer(c, l), g) for l, g in enumerate(F.whole))
+    last = enumerate(F.pairs, len(whole))
+    return Factors(tuple((u, rowwise(of_layer(c, l), v)) for l, (u, v) in last), whole)
+
+
+def _combined(coefs: Sequence[Array | float], points: Sequence[Factors]) -> Factors:
+    """The factors of a sum over points."""
+    # As in dense layers: sum_p u_p v_p' = u_1 (sum_p v_p)' + sum_{p>1} (u_p - u_1) v_p'
+    first, *others = [_scaled(c, F) for c, F in zip(coefs, points, strict=True)]
+    if not others:
+        return first
+    out = []
+    for l, (u, v) in enumerate(first.pairs):
+        more = [F.pairs[l] for F in others]
+        n = u.shape[1]
+        if any(u_p.shape[1] != n for u_p, _ in more):  # already sums themselves
+            us, vs = [u, *(u_p for u_p, _ in more)], [v, *(v_p for _, v_p in more)]
+        elif u.ndim == 2:  # what has the same token is added, and leaves zeros
+            same = [(u_p == u)[..., None] for u_p, _ in more]
+            us = [u, *(u_p for u_p, _ in more)]
+            vs = [jnp.where(e, 0, v_p) for e, (_, v_p) in zip(same, more, strict=True)]
+            equal = [jnp.where(e, v_p, 0) for e, (_, v_p) in zip(same, more, strict=True)]
+            vs.insert(0, sum(equal, v))
+        else:
+            us = [u, *(u_p - u for u_p, _ in more)]
+            vs = [sum((v_p for _, v_p in more), v), *(v_p for _, v_p in more)]
+        out.append((jnp.concatenate(us, axis=1), jnp.concatenate(vs, axis=1)))
+    whole = [sum(g[1:], g[0]) for g in zip(*(F.whole for F in (first, *others)), strict=True)]
+    return Factors(tuple(out), tuple(whole))
 
 
 def _spread(layer: Layer, tokens: Array, v: Array) -> Array:
