@@ -94,7 +94,10 @@ def test_links_of_the_readme_lead_somewhere() -> None:
     assert {link.partition("/main/")[2] for link in absolute} >= {*relative}
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/your-data.md", "docs/coming-from.md"])
+PAGES = ("README.md", "docs/your-data.md", "docs/your-own.md", "docs/coming-from.md")
+
+
+@pytest.mark.parametrize("page", PAGES)
 def test_examples_of_pages(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Their Python, in one session from top to bottom."""
     if page.endswith("coming-from.md"):
