@@ -136,7 +136,7 @@ def noise_for(algorithm: Algorithm, plan: Plan, facts: ProblemFacts, how: str) -
     asked, given = plan.asked, plan.given
     if asked is None:
         return Noise((), GIVEN)
-    name, value = asked._fields[0], asked[0]
+    ((name, value),) = asked.way.items()
     source = GIVEN if name in given else Source(Origin.DEFAULT)
     if isinstance(asked, Sigma):
         levels = (asked.sigma,) * len(plan.parts)

@@ -221,19 +221,30 @@ class Source(str):
         return cls(known.get(word, Origin.THEOREM), text)
 
 
-class Eps(NamedTuple):
+class Ask:
+    """A way of asking for noise: one number, under its name."""
+
+    @property
+    def way(self) -> dict[str, Any]:
+        return vars(self)
+
+
+@dataclasses.dataclass(frozen=True)
+class Eps(Ask):
     """Noise for this eps, at the delta of the plan."""
 
     eps: float
 
 
-class Sigma(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class Sigma(Ask):
     """Noise of this standard deviation."""
 
     sigma: float
 
 
-class Rho(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class Rho(Ask):
     """Noise for (alpha, alpha rho^2/2)-Renyi privacy."""
 
     rho: float

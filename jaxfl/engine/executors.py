@@ -23,7 +23,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NoReturn, Self
 
@@ -364,23 +364,32 @@ class ray:
                     try:
                         found = self.ray.get(reference)
                     except Exception as error:
-                        future.set_exception(error)
+                        _settle(future, error=error)
                         failed += future is started
                         if self.waiting and failed == STARTS:  # or it would try for ever
-                            self.waiting.pop()[0].set_exception(error)
+                            _settle(self.waiting.pop()[0], error=error)
                             failed = 0
                     else:
-                        future.set_result(found)
+                        _settle(future, found)
                         idle.append(actor)
                         failed = 0
         except Exception as error:
             lost = error
         for actor, future in busy.values():
-            future.set_exception(lost)
+            _settle(future, error=lost)
             with contextlib.suppress(Exception):
                 self.ray.kill(actor)
         for future, _ in self.waiting:
-            future.set_exception(lost)
+            _settle(future, error=lost)
+
+
+def _settle(future: Future[Any], found: Any = None, *, error: Exception | None = None) -> None:
+    """Set what a future returns or raises, unless nobody waits for it any more."""
+    with contextlib.suppress(InvalidStateError):
+        if error is None:
+            future.set_result(found)
+        else:
+            future.set_exception(error)
 
 
 def _answers(address: str) -> None:

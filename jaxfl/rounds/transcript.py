@@ -22,7 +22,16 @@ from jaxfl.core.types import AnyBody, Hyper, MessageBound, Pace, ProblemFacts, S
 from jaxfl.privacy import events
 from jaxfl.privacy.events import Sampling, worst
 
-__all__ = ["drawn", "event", "message_bound", "noises", "rounding", "turns"]
+__all__ = [
+    "Rounds",
+    "drawn",
+    "equal_rounds",
+    "event",
+    "message_bound",
+    "noises",
+    "rounding",
+    "turns",
+]
 
 BOUNDS = ("clip", "gradient_bound")
 READ = (*BOUNDS, "batch")  # by events, besides the noise
@@ -49,7 +58,7 @@ def event(body: AnyBody, values: Values, facts: ProblemFacts) -> Any:
         return events.NoClaim(f"the sensitivity of {body.estimator.name} is not declared")
     hidden = body.aggregation is not None and body.aggregation.hides
     senders = noises(body, values, facts)
-    rounds = paced(body, values, facts)
+    rounds = equal_rounds(body, values, facts)
     if len(rounds) > 1 and not (sampler.whole or sampler.fresh):
         return events.NoClaim(
             f"noise, clip or batch change while {sampler.name} uses up its records"
@@ -92,8 +101,8 @@ class Rounds(NamedTuple):
     values: Values
 
 
-def paced(body: AnyBody, values: Values, facts: ProblemFacts) -> list[Rounds]:
-    """The rounds of a run, by schedules, the estimator's pace and the noise, as rounds evaluate them."""
+def equal_rounds(body: AnyBody, values: Values, facts: ProblemFacts) -> list[Rounds]:
+    """The rounds of a run, by their noise, bounds and batch: schedules and pace as rounds evaluate them."""
     T, std, pace = int(values["rounds"]), body.mechanism.std, body.estimator.pace
     assert std is not None
     planned = max(T, facts.rounds or T)
@@ -154,12 +163,14 @@ _remembered = by_identity(_evaluated, most=4096)
 def loudest(rounds: Sequence[Rounds], turns: int) -> list[Rounds]:
     """The ``turns`` releases with the least noise: nobody knows in which rounds a client takes part.
 
-    A round with local steps may have several.
+    A round with local steps may have several.  Where bounds or batches differ, too, all rounds count.
     """
     out: list[Rounds] = []
     first, *others = sorted(rounds, key=lambda one: one.std)
     if turns > sum(some.number for some in rounds):
         others = []
+    elif len({tuple(some.values.get(name) for name in READ) for some in rounds}) > 1:
+        return [first, *others]
     for some in (first, *others):
         number = min(some.number, turns) if others else turns
         turns -= number
@@ -234,7 +245,8 @@ def message_bound(body: AnyBody, values: Values, facts: ProblemFacts) -> Message
         return body.local.message_bound(values)
     omega = values.get("omega", 0.0)
     growth, points = body.growth(omega), body.estimator.points
-    if body.compressor.code is not None or growth is None or points is None:
+    varies = any(isinstance(values.get(name), Schedule) for name in READ)
+    if body.compressor.code is not None or growth is None or points is None or varies:
         return None
     b = values.get("batch", 1)
     slots = body.estimator.sampler.capacity(values, facts).get("batch", b)
@@ -242,7 +254,7 @@ def message_bound(body: AnyBody, values: Values, facts: ProblemFacts) -> Message
     signal = scale * points * slots / b * values["clip"]
     noise = 0.0
     if body.own.std is not None:
-        noise = scale * max(some.std for some in paced(body, {"rounds": 1, **values}, facts))
+        noise = scale * max(some.std for some in equal_rounds(body, {"rounds": 1, **values}, facts))
     return float(growth[0] * signal), float(growth[1] * noise)
 
 

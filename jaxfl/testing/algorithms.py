@@ -211,7 +211,7 @@ def _noise(one: Case) -> None:
     run, body = f.init(one.key), f.algorithm.body
     assert body is not None
     silent = Hyper({**f.hp.values, "sigma": jnp.zeros_like(f.hp["sigma"])}, f.hp.capacity)
-    (now, *_) = transcript.paced(body, {**f.about.values, "rounds": 1}, f.about.facts)
+    (now, *_) = transcript.equal_rounds(body, {**f.about.values, "rounds": 1}, f.about.facts)
     std = now.std
 
     def noise(key: Key) -> Any:

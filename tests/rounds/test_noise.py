@@ -107,6 +107,14 @@ def test_a_client_takes_part_in_the_rounds_with_the_least_noise() -> None:
     assert (event.sigma, event.releases) == (1.5, 2)
 
 
+def test_all_rounds_count_where_batches_differ() -> None:
+    """The least noise need not be the worst round: a smaller batch moves more."""
+    rows = estimators.minibatch(sampling.poisson())
+    rows = rows._replace(pace=lambda key, t, hp: {"batch": jnp.where(t < 2, 1.0, 2.0)})
+    found = event_of({"cohort": 1}, estimator=rows, participation=sampling.balanced())
+    assert sorted((event.sampling.b, event.releases) for event in found) == [(1.0, 2), (2.0, 2)]
+
+
 def test_noise_that_changes_amid_epochs_has_no_event() -> None:
     rows = estimators.minibatch(sampling.shuffled())
     assert not event_of({"zeta": schedule("pieces:1,1,0.5,3")}, mechanism=ZETA, estimator=rows)

@@ -272,7 +272,7 @@ class PaperRules(NamedTuple):
         """The paper's noise, with m the records of all clients."""
         w = facts.weight()  # the largest share of a record in the mean is w/m
         G, delta, T = w * float(values["clip"]), values["delta"], int(values["rounds"])
-        r, way = reporting(self.body, values, facts.n), asked._asdict()
+        r, way = reporting(self.body, values, facts.n), asked.way
         m, b = round(facts.m * r), round(values.get("batch", facts.m) * r)
         if self.kind.once:
             return claims.rrpsgd(G, m, delta, **way)

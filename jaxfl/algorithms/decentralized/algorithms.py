@@ -129,7 +129,7 @@ class PaperRules(NamedTuple):
 
     def formula(self, values: Mapping[str, Any], facts: ProblemFacts, asked: Asked) -> Claim:
         """The formula of SoteriaFL's code, or of CDP-SGD."""
-        T, delta, way = int(values["rounds"]), values["delta"], asked._asdict()
+        T, delta, way = int(values["rounds"]), values["delta"], asked.way
         if self.kind is Q_DPSGD:
             return q_dpsgd(facts.m, T, delta, **way)._replace(where="SoteriaFL's code")
         G, b, c = values["clip"], values.get("batch", facts.m), theory.CDP_CONSTANT

@@ -137,7 +137,7 @@ class PaperRules(NamedTuple):
     def formula(self, values: Mapping[str, Any], facts: ProblemFacts, asked: Asked) -> Claim:
         """The noise of the authors' code, of the client with the fewest records."""
         rows = transcript.drawn(self.body.estimator.sampler, values, facts, facts.m)
-        times, way = transcript.turns(self.body, values, facts), asked._asdict()
+        times, way = transcript.turns(self.body, values, facts), asked.way
         bounds = float(values["clip"]), float(values["error_clip"])
         return claims.dice(*bounds, rows, times, values["delta"], **way)
 

@@ -355,11 +355,11 @@ class PaperRules(NamedTuple):
         if math.isinf(L):
             return None
         if self.kind.once:
-            return one_pass(L, int(values["batch"]), delta, **asked._asdict())
+            return one_pass(L, int(values["batch"]), delta, **asked.way)
         claims = []
         for p in self._ran(values, facts):
             way = Sigma(asked.sigma * p.noise) if isinstance(asked, Sigma) else asked
-            claims.append(gao(L, p.size(facts.m), p.batch, p.rounds, delta, **way._asdict()))
+            claims.append(gao(L, p.size(facts.m), p.batch, p.rounds, delta, **way.way))
         worst = max(claims, key=lambda claim: claim.eps)
         failed = [c for claim in claims for c in claim.conditions if c.holds is False]
         return worst._replace(conditions=tuple(failed[:1]) or worst.conditions)

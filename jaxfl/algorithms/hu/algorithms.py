@@ -340,7 +340,7 @@ class PaperRules(NamedTuple):
 
     def formula(self, values: Mapping[str, Any], facts: ProblemFacts, asked: Asked) -> Claim | None:
         """Theorem 1, or the formula of the baseline, or of the noise of a trusted server."""
-        body, T, delta, way = self.body, values["rounds"], values["delta"], asked._asdict()
+        body, T, delta, way = self.body, values["rounds"], values["delta"], asked.way
         if body.mechanism.central:
             r = reporting(body, values, facts.n)
             S = float(values["update_clip"]) * facts.weight()

@@ -122,7 +122,8 @@ class PaperRules(NamedTuple):
     def formula(self, values: Mapping[str, Any], facts: ProblemFacts, asked: Asked) -> Claim:
         """The paper's noise of the differences, which falls as 1/eps."""
         if not isinstance(asked, Sigma):
-            return self._claims(values, facts, asked[0])[1]
+            (eps,) = asked.way.values()
+            return self._claims(values, facts, eps)[1]
         unit = self._claims(values, facts, 1.0)[1].sigma
         return self._claims(values, facts, unit / asked.sigma)[1]._replace(sigma=asked.sigma)
 

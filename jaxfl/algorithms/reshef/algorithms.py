@@ -250,7 +250,7 @@ class PaperRules(NamedTuple):
             where = "Theorem 6.1" if central else "Theorem 5.1"
         S *= facts.weight() if central else 1.0
         machines, T = facts.n if central else 1, T if self.kind.corrected else 1
-        claim = claims.mu2(S, T, values["delta"], machines=machines, batch=b, **asked._asdict())
+        claim = claims.mu2(S, T, values["delta"], machines=machines, batch=b, **asked.way)
         if self.kind.corrected and not _of_theorems(values):
             here = f"p = {values['weight_power']:g} and r = {values['momentum_power']:g}"
             weights = Condition("alpha_t = t and beta_t = 1/t, p = r = 1", False, True, here)

@@ -411,5 +411,5 @@ class PaperRules(NamedTuple):
         e = assume(s, values)
         c, G, T, delta = (values[name] for name in ("noise_constant", "clip", "rounds", "delta"))
         bounds, b = (float(e.G_A), float(e.G_B)), values.get("batch", facts.m)
-        claim = compressed_gd(c, G, facts.m, b, T, delta, bounds=bounds, **asked._asdict())
+        claim = compressed_gd(c, G, facts.m, b, T, delta, bounds=bounds, **asked.way)
         return claim._replace(where=self.rule.where)
