@@ -139,7 +139,7 @@ def test_defaults_that_help_prints_as_constants_depend_on_no_problem(name: str) 
         facts = ProblemFacts(n, m, m, d, rounds, 2.5, (m,), 7.0, True, True)
         with contextlib.suppress(InputError):  # of one node, or of several
             values = planned(made, {}, facts)
-            found = {**values.values, **(values.asked._asdict() if values.asked else {})}
+            found = {**values.values, **(values.asked.way if values.asked else {})}
             assert {name: f"{found[name]:g}" for name in said} == said
 
 
