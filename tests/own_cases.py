@@ -133,7 +133,7 @@ ROWS["proven", "mechanism"] |= {
     "a quiet network": lambda: network(mechanism=noise(std=quiet)),
 }
 ROWS["refused", "mechanism"] |= {"a channel in the place of a mechanism": channels.direct()}
-ROWS["refused", "noise"] |= {
+ROWS["refused", "mechanism"] |= {
     "no noise at all": noise(std=lambda hp: 0 * hp["sigma"]),
     "not in proportion to sigma": noise(std=lambda hp: 1 + hp["sigma"]),
 }
