@@ -189,7 +189,7 @@ def prepare(
     setup = Setup(
         algorithm, problem, dict(values), facts, hp, inner, seen, step, clip, found, False
     )
-    if setup.proven or body is None or not plays(algorithm):
+    if setup.proven or body is None or not body.sends_estimates or not plays(algorithm):
         return setup
     # one draw of noise for the mean is of the same law where channels are as they declare
     summed = body.aggregation and body.aggregation.hides and not body.aggregation.plain

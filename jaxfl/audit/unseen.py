@@ -28,4 +28,6 @@ def unseen(setup: Setup, turning: bool | int) -> tuple[str, ...]:
     hides = aggregation is not None and aggregation.hides and not aggregation.plain
     if aggregation and hides and not own_part(aggregation):
         out.append(f"whether the aggregation {aggregation.name!r} hides the messages of a sum")
+    if not body.sends_estimates:
+        out.append("the messages of single nodes: it sees the points to which they lead")
     return tuple(out)

@@ -9,15 +9,20 @@ from __future__ import annotations
 import functools
 import hashlib
 import inspect
+import sys
+import sysconfig
 import types
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable
+from pathlib import Path
 from typing import Any, TypeVar
 
+import jax
 import numpy as np
 
 __all__ = ["by_identity", "code_of", "compared_by_identity", "identity", "is_plain"]
 
+PACKAGE = str(Path(__file__).parents[1])
 C = TypeVar("C", bound=type)
 F = TypeVar("F", bound=Callable[..., Any])
 BUILT_IN = frozenset({bool, int, float, complex, str, bytes, type(None)})
@@ -48,19 +53,18 @@ def identity(value: Any) -> Hashable:
 
 
 def code_of(function: Any) -> str:
-    """Return a digest of a function's code and of what it reads, equal in another process."""
-    out, seen = hashlib.sha256(), set[int]()
+    """Return a digest of a function's code and of what it reads, equal in another process.
+
+    Of functions of jaxfl and of installed packages the name counts, and what they close over.
+    """
+    out, seen = hashlib.sha256(), dict[int, Any]()  # held: an address may be reused
 
     def put(value: Any) -> None:
         out.update(type(value).__qualname__.encode())
         if is_plain(type(value)):
             out.update(repr(value).encode())
-        elif hasattr(value, "dtype") and hasattr(value, "shape"):
-            put((str(value.dtype), tuple(value.shape), np.asarray(value).tobytes()))
-        elif isinstance(value, types.ModuleType | type | types.BuiltinFunctionType):
-            out.update(f"{getattr(value, '__module__', '')}.{value.__name__}".encode())
         elif id(value) not in seen:
-            seen.add(id(value))
+            seen[id(value)] = value
             deque(map(put, _read_by(value)), maxlen=0)
 
     put(function)
@@ -69,24 +73,44 @@ def code_of(function: Any) -> str:
 
 def _read_by(value: Any) -> Iterable[Any]:
     """What the behaviour of a value rests on."""
+    if isinstance(value, types.ModuleType):
+        return (value.__name__,)
+    if isinstance(value, np.ndarray | jax.Array):
+        return str(value.dtype), value.shape, np.asarray(value).tobytes()
     if isinstance(value, types.CodeType):
         return value.co_code, value.co_names, *value.co_consts
-    if isinstance(value, types.FunctionType):
-        read = (
-            value.__globals__[name] for name in value.__code__.co_names if name in value.__globals__
-        )
-        cells = (cell.cell_contents for cell in value.__closure__ or ())
-        return value.__code__, value.__defaults__, value.__kwdefaults__, *cells, *read
     if isinstance(value, types.MethodType):
         return value.__func__, value.__self__
     if isinstance(value, functools.partial):
         return value.func, value.args, value.keywords
-    if isinstance(value, dict):
-        return (pair for pair in value.items())
+    if isinstance(value, dict | set | frozenset):
+        return sorted(map(repr, value)), *(value.values() if isinstance(value, dict) else ())
     if isinstance(value, tuple | list):
         return value
-    call = getattr(type(value), "__call__", None)  # noqa: B004
-    return type(value), call, getattr(value, "__dict__", None)
+    name = getattr(value, "__qualname__", None)
+    cells = [cell.cell_contents for cell in getattr(value, "__closure__", None) or ()]
+    if isinstance(value, types.BuiltinFunctionType) or (name and _of_a_package(value)):
+        return value.__module__, name, getattr(value, "__self__", None), *cells
+    if isinstance(value, types.FunctionType):
+        names, read = value.__code__.co_names, value.__globals__
+        mine = [read[name] for name in names if name in read]
+        modules = [one for one in mine if isinstance(one, types.ModuleType)]
+        theirs = [getattr(m, name) for m in modules for name in names if hasattr(m, name)]
+        return value.__code__, value.__defaults__, value.__kwdefaults__, *cells, *mine, *theirs
+    if isinstance(value, type):
+        return name, *(f for f in vars(value).values() if callable(f))
+    return type(value), getattr(value, "__dict__", None)
+
+
+def _of_a_package(value: Any) -> bool:
+    """Whether a function or a class is jaxfl's, of the standard library, or of an installed package."""
+    module = sys.modules.get(str(getattr(value, "__module__", "")))
+    if module is None or module.__name__ == "__main__":
+        return False
+    paths = sysconfig.get_paths()
+    roots = (*(paths[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")), PACKAGE)
+    builtin = module.__name__ in sys.builtin_module_names
+    return builtin or str(getattr(module, "__file__", "")).startswith(roots)
 
 
 def by_identity(make: F, most: int | None = None) -> F:

@@ -63,9 +63,7 @@ RESTS: dict[type, Rests] = {
     Participation: Rests(
         ("draw", "everyone", "capacity", "most", "least", "scheme", "fixed_size", "params")
     ),
-    Estimator: Rests(
-        (*("sampler", "gradient", "memory", "pace", "points", "sensitivity", "params"),)
-    ),
+    Estimator: Rests(("sampler", "gradient", "memory", "pace", "points", "sensitivity", "params")),
     Gradient: Rests(("terms", "public", "unit", "kernel", "jitter")),
     Memory: Rests(("init", "begin", "refresh", "table", "follow")),
     Mechanism: Rests(("draw",), ("std", "central", "params")),  # its event reads ``std``

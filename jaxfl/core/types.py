@@ -226,7 +226,7 @@ class Ask:
 
     @property
     def way(self) -> dict[str, Any]:
-        return vars(self)
+        return dict(vars(self))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -829,11 +829,13 @@ class AnyBody(Protocol):
     @property
     def plain(self) -> bool: ...  # whether rounds compute one client at a time
     @property
-    def linear(
-        self,
-    ) -> bool: ...  # whether the server's estimate is a function of the clients' mean
+    def linear(self) -> bool: ...  # whether the server's estimate follows from the clients' mean
     @property
     def weighs(self) -> bool: ...  # whether the weights of clients count
+    @property
+    def takes_cohorts(self) -> bool: ...  # whether rounds may be without some clients
+    @property
+    def sends_estimates(self) -> bool: ...  # whether a message is an estimate of the gradient
     @property
     def remembers(self) -> bool: ...  # whether messages depend on earlier ones
     @property

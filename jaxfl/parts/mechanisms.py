@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import jax
 
+from jaxfl.core.errors import require
 from jaxfl.core.provenance import made, own_function
 from jaxfl.core.types import LARGEST, Array, Hyper, Key, Mechanism, Param
 
@@ -46,5 +47,13 @@ def normal(
     """One draw of the noise with the shape and dtype of ``like``, times ``unit``."""
     if mechanism.std is None:
         return jax.numpy.zeros_like(like)
-    std = mechanism.std(hp) if unit is None else mechanism.std(hp) * unit
-    return mechanism.draw(key, std, like)
+    std = mechanism.std(hp)
+    require(
+        jax.numpy.shape(std) in ((), like.shape),
+        lambda: (
+            f"The std of the mechanism {mechanism.name!r} has shape {jax.numpy.shape(std)}, and there are "
+            f"{like.shape} coordinates to noise"
+        ),
+        "return one number, or one for each coordinate",
+    )
+    return mechanism.draw(key, std if unit is None else std * unit, like)

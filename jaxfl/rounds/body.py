@@ -85,6 +85,16 @@ class Body(NamedTuple):
         return True
 
     @property
+    def takes_cohorts(self) -> bool:
+        """Whether rounds may be without some clients."""
+        return True
+
+    @property
+    def sends_estimates(self) -> bool:
+        """Whether a message is an estimate of the gradient, and no model."""
+        return True
+
+    @property
     def remembers(self) -> bool:
         """Whether messages depend on earlier ones."""
         return self.channel.remembers

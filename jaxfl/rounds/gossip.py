@@ -142,7 +142,8 @@ class Gossip(Network):
     aggregation: Aggregation | None = None
     storage, broadcasts = "exact", 0
     messages, plain, fused = True, True, False
-    linear, weighs, remembers, mirrors, keeps, absolute = False, False, True, False, False, True
+    linear, weighs, takes_cohorts, sends_estimates = False, False, False, False
+    remembers, mirrors, keeps, absolute = True, False, False, True
 
     def growth(self, omega: float) -> None:
         """No bound of messages is known."""

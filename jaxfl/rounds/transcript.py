@@ -35,6 +35,7 @@ __all__ = [
 
 BOUNDS = ("clip", "gradient_bound")
 READ = (*BOUNDS, "batch")  # by events, besides the noise
+PRECISION = 1e-4  # by which a std may differ in single and in double precision
 
 
 def event(body: AnyBody, values: Values, facts: ProblemFacts) -> Any:
@@ -106,13 +107,14 @@ def equal_rounds(body: AnyBody, values: Values, facts: ProblemFacts) -> list[Rou
     T, std, pace = int(values["rounds"]), body.mechanism.std, body.estimator.pace
     assert std is not None
     planned = max(T, facts.rounds or T)
-    varies = {name: v.over(planned)[:T] for name, v in values.items() if isinstance(v, Schedule)}
+    varies = {name: v.over(planned) for name, v in values.items() if isinstance(v, Schedule)}
     if not varies and pace is None and provenance.ours(std):
         return [Rounds(T, float(std(Hyper(dict(values)))), values)]
-    fixed = tuple((name, values[name]) for name in sorted(values.keys() - varies))
-    varying = tuple((name, varies[name].tobytes()) for name in sorted(varies))
+    # one round stands for all where nothing varies; the number of those that ran compiles nothing anew
+    t = np.arange(planned if varies or pace is not None else 1)
+    fixed = {name: value for name, value in values.items() if name not in varies}
     try:
-        columns = _remembered(std, pace, T, fixed, varying)
+        exact, single = (_columns(std, pace, t, fixed, varies, x64) for x64 in (True, False))
     except InputError:
         raise
     except Exception as error:
@@ -121,10 +123,17 @@ def equal_rounds(body: AnyBody, values: Values, facts: ProblemFacts) -> list[Rou
             f"{body.estimator.name!r} raises ({one_line(error)})",
             "return one number for the numbers of a round",
         ) from error
-    names = sorted(columns)  # of which std is one
-    found, counts = np.unique(
-        np.stack([columns[name] for name in names], 1), axis=0, return_counts=True
+    require(
+        np.allclose(single["std"], exact["std"], rtol=PRECISION, atol=0),
+        lambda: (
+            f"The std of the mechanism {body.mechanism.name!r} is {single['std'].min():.4g} in single "
+            f"precision, in which rounds compute, and {exact['std'].min():.4g} in double"
+        ),
+        "write it without squares or products of small numbers",
     )
+    names = sorted(exact)  # of which std is one
+    rows = np.broadcast_to(np.stack([exact[name] for name in names], 1)[:T], (T, len(names)))
+    found, counts = np.unique(rows, axis=0, return_counts=True)
     out = []
     for row, number in zip(found.tolist(), counts.tolist(), strict=True):
         now = dict(zip(names, row, strict=True))
@@ -132,32 +141,39 @@ def equal_rounds(body: AnyBody, values: Values, facts: ProblemFacts) -> list[Rou
     return out
 
 
-def _evaluated(
+def _columns(
     std: Callable[[Hyper], Any],
     pace: Pace | None,
-    T: int,
-    fixed: tuple[tuple[str, Any], ...],
-    varying: tuple[tuple[str, bytes], ...],
+    t: Any,
+    fixed: Values,
+    varies: Values,
+    x64: bool,
 ) -> dict[str, Any]:
-    """``std`` and what events read, in each of T rounds: traced as in rounds, in double precision.
+    """``std`` and what events read, in the rounds t."""
+    with jax.enable_x64(x64), jax.default_device(jax.local_devices(backend="cpu")[0]):
+        kind = np.float64 if x64 else np.float32
+        numbers = [{n: kind(v) for n, v in one.items()} for one in (fixed, varies)]
+        found = _traced(std, pace)(t.astype(np.int32), *numbers)
+        return {name: np.asarray(column, np.float64) for name, column in found.items()}
+
+
+def _evaluation(std: Callable[[Hyper], Any], pace: Pace | None) -> Callable[..., Any]:
+    """A function of rounds and numbers: ``std`` and what events read, traced as in rounds.
 
     Of coordinates with different noise the least counts: more noise on others proves no less.
     """
 
-    def one(t: Any, now: dict[str, Any]) -> dict[str, Any]:
-        hp = Hyper({**{name: jnp.asarray(value) for name, value in fixed}, **now})
+    def one(t: Any, fixed: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
+        hp = Hyper({**fixed, **now})
         if pace is not None:  # of no run: what events read may not depend on the key
             hp = Hyper({**hp.values, **pace(jax.random.key(0), t, hp)})
         read = {name: hp.values[name] for name in READ if name in hp.values}
         return {"std": jnp.min(jnp.abs(std(hp))), **read}
 
-    with jax.enable_x64(True), jax.default_device(jax.local_devices(backend="cpu")[0]):
-        columns = {name: jnp.asarray(np.frombuffer(column)) for name, column in varying}
-        found = jax.jit(jax.vmap(one))(jnp.arange(T), columns)
-        return {name: np.asarray(column, np.float64) for name, column in found.items()}
+    return jax.jit(jax.vmap(one, (0, None, 0)))
 
 
-_remembered = by_identity(_evaluated, most=4096)
+_traced = by_identity(_evaluation, most=256)
 
 
 def loudest(rounds: Sequence[Rounds], turns: int) -> list[Rounds]:

@@ -6,8 +6,8 @@
 * :mod:`~jaxfl.testing.parts` -- what one part declares, and what it does
 """
 
-from jaxfl.testing.algorithms import check_algorithm
+from jaxfl.testing.algorithms import Checked, check_algorithm
 from jaxfl.testing.laws import CheckFailed
 from jaxfl.testing.parts import check_part
 
-__all__ = ["CheckFailed", "check_algorithm", "check_part"]
+__all__ = ["CheckFailed", "Checked", "check_algorithm", "check_part"]

@@ -82,7 +82,7 @@ def check_algorithm(
         CheckFailed: the algorithm does something else, in one sentence with both numbers.
 
     The last check attacks a few rounds on a problem of its own, whose worst record it exchanges, and
-    compares what it finds with the event [:func:`jaxfl.privacy.audit`].
+    compares what it finds with the event [:func:`jaxfl.audit.audit`].
 
     >>> import jax, jaxfl
     >>> data = jaxfl.data.split("digits", clients=5)

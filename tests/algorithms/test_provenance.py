@@ -82,6 +82,20 @@ def test_a_resumed_run_states_nothing_of_its_first_rounds(tmp_path: Path, key: j
     assert not run.privacy().status
 
 
+@pytest.mark.plain
+def test_a_run_goes_on_with_the_code_that_began_it(tmp_path: Path, key: jax.Array) -> None:
+    """The std calls functions of a package, and is made anew."""
+
+    def std(hp: Any) -> Any:
+        return jnp.sqrt(2.0) * jnp.maximum(hp["sigma"], 0)
+
+    made = [own(mechanism=mechanisms.gaussian()._replace(std=std)) for _ in range(2)]
+    given = {"eps": ASKED, "out": tmp_path / "run"}
+    jaxfl.simulate(made[0], usual(), key, 2, **given)
+    run = jaxfl.simulate(made[1], usual(), key, 2, resume=True, **given)
+    assert run.privacy().proven == pytest.approx(ASKED, rel=1e-3)
+
+
 def test_a_code_alone_is_covered_whatever_was_made_before(monkeypatch: pytest.MonkeyPatch) -> None:
     """It selects nothing; no constructor of jaxfl has to be called first."""
     monkeypatch.setattr(provenance, "_known", {})

@@ -15,6 +15,7 @@ from told import Shell
 import jaxfl
 from jaxfl.algorithms import compose
 from jaxfl.audit.attack import AuditResult, audit
+from jaxfl.audit.canary import prepare
 from jaxfl.core.types import Algorithm, Draw, Gradient, Hyper, Mechanism, Param
 from jaxfl.parts import (
     aggregations,
@@ -216,6 +217,7 @@ MISSED: dict[str, tuple[Callable[[], Algorithm], dict[str, Any]]] = {
     ),
     "whether the aggregation 'mine' hides the messages of a sum": (lambda: sums(False), TWENTY),
     "what single clients send: of rounds that no parts describe it sees x alone": (replaced, {}),
+    "the messages of single nodes: it sees the points to which they lead": (gossip, THREE),
 }
 
 
@@ -226,6 +228,13 @@ def test_an_audit_says_what_it_does_not_look_at(unseen: str) -> None:
     found = attack(make(), runs=100, **options)
     assert unseen in found.unseen
     assert found.refutes_described == (make in (replaced, gossip))
+
+
+def test_an_audit_of_a_network_sees_points() -> None:
+    """Nodes send models: what a message says of a gradient is the change of a point."""
+    algorithm = gossip()
+    described = lambda v, f: Unproven(algorithm.event(v, f), WHY)  # noqa: E731
+    assert not prepare(algorithm, 8, 1, 2, False, described, {}, clients=3).listens
 
 
 def with_numbers(numbers: dict[str, float], **parts: Any) -> Algorithm:

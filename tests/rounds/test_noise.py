@@ -95,7 +95,7 @@ def event_of(numbers: dict[str, Any], **parts: Any) -> Any:
 
 
 def test_of_coordinates_the_least_noise_counts() -> None:
-    uneven = lambda hp: hp["sigma"] * jnp.arange(1, 4)  # noqa: E731
+    uneven = lambda hp: hp["sigma"] * jnp.arange(1, D + 1)  # noqa: E731
     (event,) = event_of({}, mechanism=mechanisms.gaussian()._replace(std=uneven))
     assert (event.sigma, event.releases) == (0.5, T)
 
@@ -118,3 +118,22 @@ def test_all_rounds_count_where_batches_differ() -> None:
 def test_noise_that_changes_amid_epochs_has_no_event() -> None:
     rows = estimators.minibatch(sampling.shuffled())
     assert not event_of({"zeta": schedule("pieces:1,1,0.5,3")}, mechanism=ZETA, estimator=rows)
+
+
+def test_noise_that_vanishes_in_single_precision_is_refused() -> None:
+    """Rounds would draw none, and in double precision an accountant would count it."""
+    length = lambda hp: jnp.linalg.norm(jnp.stack([hp["sigma"], hp["sigma"]]))  # noqa: E731
+    small = mechanisms.gaussian()._replace(std=length)
+    assert event_of({"sigma": 1e-3}, mechanism=small)
+    with pytest.raises(jaxfl.InputError, match="is 0 in single precision"):
+        event_of({"sigma": 1e-24}, mechanism=small)
+
+
+def test_several_noised_copies_of_a_message_are_refused(key: jax.Array) -> None:
+    """A server of one's own could take their mean, which has less noise than the event counts."""
+    twice = mechanisms.gaussian()._replace(std=lambda hp: hp["sigma"] * jnp.ones((2, D)))
+    body = federated(estimator=whole(), mechanism=twice)._replace(messages=True)
+    algorithm = compose("mine", "", "", body, plain(omega=0.0, **NUMBERS))
+    f = jaxfl.functions(algorithm, nothing_to_see(), rounds=T)
+    with pytest.raises(jaxfl.InputError, match="one for each coordinate"):
+        f.view(f.init(key))
