@@ -14,7 +14,8 @@ import numpy as np
 from jaxfl.algorithms.composition import by_messages
 from jaxfl.algorithms.registry import one_algorithm
 from jaxfl.audit.attack import audit
-from jaxfl.core.errors import InputError, JaxflWarning
+from jaxfl.core.errors import InputError, JaxflWarning, require
+from jaxfl.core.params import closest
 from jaxfl.core.schedules import Schedule
 from jaxfl.core.types import Algorithm, Hyper, Key, Problem
 from jaxfl.engine.functions import Functions, functions
@@ -90,6 +91,8 @@ def check_algorithm(
     >>> jaxfl.testing.check_algorithm("ldp_gd", problem, 10, sigma=0.01, lr=0.5).done
     ('descent', 'counts', 'jit', 'vmap', 'scan', 'resume', 'sweep', 'plain', 'noise', 'attack')
     """
+    for name in leave_out:
+        require(name in CHECKS, closest("check", name, CHECKS))
     one = Case(one_algorithm(algorithm, numbers), problem, rounds, jax.random.key(3), numbers)
     done, left = [], dict.fromkeys(leave_out, "left out")
     for name, check in CHECKS.items():

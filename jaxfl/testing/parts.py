@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxfl.core.errors import InputError
+from jaxfl.core.errors import InputError, shown
+from jaxfl.core.params import check
 from jaxfl.core.types import (
     Array,
     Channel,
@@ -34,6 +35,7 @@ __all__ = ["check_part"]
 
 D, M, N = 24, 12, 9  # coordinates, records of a client, clients
 DRAWS = 4000
+OMEGA = Param("omega", "variance that a compressor resolves its numbers for")
 FACTS = ProblemFacts(n=N, m=M, m_max=M, d=D, rounds=3, smoothness=None)
 
 
@@ -47,12 +49,15 @@ class Given(NamedTuple):
         return jax.random.split(jax.random.key(self.seed), DRAWS)
 
 
-def check_part(part: Any, *, seed: int = 0, **numbers: float) -> tuple[str, ...]:
+def check_part(
+    part: Any, *, seed: int = 0, reads: Iterable[str] = (), **numbers: float
+) -> tuple[str, ...]:
     """Check that a part does what its record declares; return the names of what was checked.
 
     Args:
         part: a compressor, sampler, participation, mechanism, channel or server.
         seed: of the draws.
+        reads: names that the part reads and does not declare, as in ``compose``.
         numbers: its hyper-parameters; those that are left out are small.
 
     Raises:
@@ -62,13 +67,17 @@ def check_part(part: Any, *, seed: int = 0, **numbers: float) -> tuple[str, ...]
     >>> jaxfl.testing.check_part(jaxfl.compressors.random_k(), k=6)
     ('coordinates', 'mean', 'error', 'bits', 'jit')
     """
-    for kind, checks in CHECKS.items():
-        if isinstance(part, kind):
-            for check in checks.values():
-                check(part, Given(numbers, seed))
-            return tuple(checks)
-    kinds = ", ".join(kind.__name__ for kind in CHECKS)
-    raise InputError(f"{part!r} is no part that can be checked alone: give one of {kinds}")
+    checks = next((checks for kind, checks in CHECKS.items() if isinstance(part, kind)), None)
+    if checks is None:
+        kinds = ", ".join(kind.__name__ for kind in CHECKS)
+        what = shown(getattr(part, "name", part))
+        raise InputError(f"{what} is no part that can be checked alone", f"pass one of {kinds}")
+    omega = (OMEGA,) * isinstance(part, Compressor)
+    known = (*part.params, *omega, *(Param(name, "") for name in reads))
+    check(known, numbers, part.name)
+    for one in checks.values():
+        one(part, Given(numbers, seed))
+    return tuple(checks)
 
 
 def _hyper(params: tuple[Param, ...], numbers: Mapping[str, Any], **more: Any) -> Hyper:

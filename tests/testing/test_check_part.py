@@ -6,13 +6,13 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import pytest
+from told import mistakes, refused
 
-import jaxfl
 from jaxfl.core.types import Draw
 from jaxfl.parts import channels, compressors, iterates, mechanisms, sampling, servers
-from jaxfl.testing import CheckFailed, check_part
+from jaxfl.testing import CheckFailed, check_algorithm, check_part
 
-HONEST: dict[str, tuple[Any, dict[str, float]]] = {
+HONEST: dict[str, tuple[Any, dict[str, Any]]] = {
     **{
         name: (compressors.compressor(name), numbers)
         for name, numbers in (
@@ -45,7 +45,7 @@ HONEST: dict[str, tuple[Any, dict[str, float]]] = {
     },
     "descent": (servers.descent(), {}),
     "averaged": (servers.averaging(), {}),
-    "anytime": (iterates.anytime(), {"diameter": 2.0}),
+    "anytime": (iterates.anytime(), {"diameter": 2.0, "reads": ("diameter",)}),
 }
 
 random_k, qsgd = compressors.random_k(), compressors.qsgd()
@@ -319,6 +319,11 @@ def test_a_part_that_lies_is_found_out(name: str) -> None:
         check_part(part, **numbers)
 
 
-def test_what_is_no_part() -> None:
-    with pytest.raises(jaxfl.InputError, match="no part that can be checked alone"):
-        check_part(3)
+@mistakes(
+    (lambda: check_part(3), "3 is no part that can be checked alone"),
+    (lambda: check_part(compressors.random_k(), kk=6), "kk"),
+    (lambda: check_part(mechanisms.gaussian(), sigma=-1), "sigma = -1"),
+    (lambda: check_algorithm("ldp_gd", None, leave_out=("descnt",)), "did you mean 'descent'"),
+)
+def test_what_cannot_be_checked(call: Any, words: str) -> None:
+    refused(call, words)
