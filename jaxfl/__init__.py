@@ -6,7 +6,7 @@
 >>> run = jaxfl.simulate("soteriafl_sgd", problem, jax.random.key(0), 100, eps=5.0)
 """
 
-from jaxfl import algorithms, data, privacy, rounds, testing, views
+from jaxfl import algorithms, data, privacy, rounds, views
 from jaxfl.algorithms import theory
 from jaxfl.algorithms.registry import ALGORITHMS, algorithm, register
 from jaxfl.audit.questions import account, calibrate
@@ -83,7 +83,6 @@ __all__ = [
     "servers",
     "simulate",
     "sweep",
-    "testing",
     "theory",
     "trackers",
     "types",

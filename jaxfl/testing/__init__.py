@@ -1,4 +1,4 @@
-"""Checks of parts and algorithms of a user's own, which jaxfl's own pass.
+"""Checks of parts and algorithms of a user's own, which jaxfl's own pass: ``import jaxfl.testing``.
 
 * :mod:`~jaxfl.testing.algorithms` -- descent, counts, ``jit``, ``vmap``, sweeps,
   resumption, noise, and an attack

@@ -85,7 +85,7 @@ def check_algorithm(
     The last check attacks a few rounds on a problem of its own, whose worst record it exchanges, and
     compares what it finds with the event [:func:`jaxfl.audit.audit`].
 
-    >>> import jax, jaxfl
+    >>> import jax, jaxfl.testing
     >>> data = jaxfl.data.split("digits", clients=5)
     >>> problem = jaxfl.make_problem(jaxfl.models.softmax_regression(64, 10), data)
     >>> jaxfl.testing.check_algorithm("ldp_gd", problem, 10, sigma=0.01, lr=0.5).done

@@ -63,7 +63,7 @@ def check_part(
     Raises:
         CheckFailed: the part does something else, in one sentence with both numbers.
 
-    >>> import jaxfl
+    >>> import jaxfl.testing
     >>> jaxfl.testing.check_part(jaxfl.compressors.random_k(), k=6)
     ('coordinates', 'mean', 'error', 'bits', 'jit')
     """

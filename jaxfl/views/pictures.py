@@ -116,7 +116,7 @@ def figures(
     >>> import jaxfl
     >>> data = jaxfl.data.split("digits", clients=5)
     >>> problem = jaxfl.make_problem(jaxfl.models.softmax_regression(64, 10), data)
-    >>> ds = jaxfl.sweep("ldp_gd", {"eps": [1, 8], "lr": [0.1, 0.3]}, problem, rounds=5)
+    >>> ds = jaxfl.sweep("ldp_gd", problem, rounds=5, eps=[1, 8], lr=[0.1, 0.3])
     >>> list(figures(ds, choose_by="loss", metrics=["test_accuracy"]))
     ['front-test_accuracy', 'map-test_accuracy', 'curves-test_accuracy']
     """
