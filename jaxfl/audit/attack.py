@@ -23,15 +23,16 @@ import numpy as np
 import numpy.typing as npt
 from jax.typing import ArrayLike
 
+from jaxfl.algorithms.probes.canary import observed
 from jaxfl.algorithms.registry import one_algorithm
-from jaxfl.audit.canary import EventLike, Setup, observed, prepare, takes
-from jaxfl.audit.decisions import certify, family
+from jaxfl.audit.canary import EventLike, Setup, prepare, takes
 from jaxfl.audit.ranges import checked
 from jaxfl.audit.unseen import unseen
 from jaxfl.core.errors import require
 from jaxfl.core.params import whole
 from jaxfl.core.types import Algorithm, Array, Hyper, Key, Problem
 from jaxfl.privacy.accountants import Guarantee, epsilon
+from jaxfl.privacy.decisions import certify, family
 from jaxfl.privacy.events import AnyEvent, LocalSteps, Mean, Stated, Unproven, plain_events
 from jaxfl.privacy.gaussian import check_delta
 
@@ -140,8 +141,8 @@ def audit(
     fixed size, the other records of that client are -C e_1, so that a round shows whether it drew the
     canary; all other records are zero.  With an event for adjacency by addition or removal the record is
     zero in the second world; where a client is protected, all of its records are canaries.
-    ``turning`` makes their sign depend on x (see :mod:`jaxfl.audit.canary`).  ``numbers`` are the
-    algorithm's hyper-parameters.  A quarter of the runs fits statistics (see
+    ``turning`` makes their sign depend on x (see :mod:`jaxfl.algorithms.probes.canary`).  ``numbers`` are
+    the algorithm's hyper-parameters.  A quarter of the runs fits statistics (see
     :class:`Reader`), a quarter chooses a statistic and a threshold, and half bound how often that test
     succeeds.
 

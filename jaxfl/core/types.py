@@ -725,6 +725,7 @@ class Compressor(NamedTuple):
     absolute: bool = False  # whether the error does not depend on v; ``omega`` then raises
     fixed_size: bool = False  # whether ``select`` chooses exactly k coordinates in every message
     scalars: bool = False  # whether a vector of one coordinate arrives unchanged
+    distinct: bool = False  # whether ``select`` never returns a coordinate twice
 
     @property
     def exact(self) -> bool:
@@ -772,6 +773,9 @@ class Channel(NamedTuple):
     corrects: bool = False  # whether later messages make up for the bias of a compressor
     growth: Callable[[float], tuple[float, float] | None] = unbounded
     # host: omega -> the factors by which messages exceed estimates, in length and in noise
+    nonexpanding: bool = (
+        False  # whether |before(s, g) - before(s, h)| <= |g - h| for all s, g and h
+    )
 
 
 class Steps(Protocol):

@@ -293,7 +293,7 @@ def _facts(
     out |= {name: float(number) for name, number in given.items() if number is not None}
     choice = math.inf if shared else _choice(report.event, tried, report.delta)
     out |= {"tried": float(tried), "eps_of_choice": choice}
-    out["stated"] = float(record.standing.kind == "stated")
+    out["stated"] = {"stated": 1.0, "probed": 2.0}.get(record.standing.kind, 0.0)
     if (steepest := record.broken()) is not None:
         out["broken"] = steepest
     return {**out, "flag": float(report.flag)}

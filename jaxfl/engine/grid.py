@@ -10,9 +10,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
+from jaxfl.algorithms.probes import probed
 from jaxfl.algorithms.registry import PARTS, one_algorithm
 from jaxfl.algorithms.resolution import resolve
-from jaxfl.algorithms.standing import standing
 from jaxfl.core.checks import one_problem
 from jaxfl.core.errors import InputError, require, shown
 from jaxfl.core.params import closest, number, reads, varies, whole
@@ -156,9 +156,9 @@ def lay_out(
             held = None if metrics_on == PROTECTED else held_out(posed, metrics_on)
             known[id(posed)] = facts_of(posed, None), measured(posed), held
         facts, read, held = known[id(posed)]
-        cells_of = _cells(algorithm, chosen, spanned, facts, numbers, noise)
-        proof = standing(algorithm, posed)
-        studies.append(Study(place, algorithm, posed, read, held, tuple(cells_of), proof))
+        cells_of = tuple(_cells(algorithm, chosen, spanned, facts, numbers, noise))
+        proof = probed(algorithm, posed, cells_of[0].values, facts.d)
+        studies.append(Study(place, algorithm, posed, read, held, cells_of, proof))
     return Grid(tuple(static), tuple(spanned), seeds_of(seeds), tuple(studies))
 
 

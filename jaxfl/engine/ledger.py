@@ -175,7 +175,7 @@ def _of_one(
     counts = isinstance(event, Unproven) or hidden or run.settings.get("stop")
     if C == 0 and not counts:
         # Where whole clients are protected, participation is too: these are counted below.
-        return 0.0, "never took part", "U" if isinstance(event, Stated) else "E", 0.0
+        return 0.0, "never took part", event.status if isinstance(event, Stated) else "E", 0.0
     proof = epsilon(event, delta, method)
     claim = run.algorithm.claim(values, facts)
     return proof.eps, proof.method, proof.status, math.nan if claim is None else float(claim.eps)

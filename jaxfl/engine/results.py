@@ -116,7 +116,11 @@ LABELS = {
         "1",
         "eps proven for the release of all these runs; none if they share noise",
     ),
-    "stated": ("1", "whether the user states the event, which nobody checked"),
+    "stated": (
+        "1",
+        "1 where the user states the event, which nobody checked; 2 where the user's parts declare it, "
+        "which a probe did not refute",
+    ),
     "noisy": ("1", "whether the algorithm adds noise; without, nothing is private"),
     "stopped_at": ("round", "the round at which a rule stopped the run"),
 }

@@ -103,11 +103,12 @@ class Record:
         words.append(f"round {t} of {max(t, planned)}")
         if self.log.rounds:
             words.append(f"loss {float(self.log.metrics[-1]['loss']):.5g}")
-        if self.standing.kind == "none" and "sigma" in values:
+        if not self.standing.claims and "sigma" in values:
             words.append("no eps proven")
         elif {"eps", "delta"} <= values.keys() and t <= planned and not self._exposed():
             kind = "calibrated" if self.sources["sigma"].origin is Origin.CALIBRATED else "claimed"
-            kind = f"user's event, {kind}" if self.standing.kind == "stated" else kind
+            said = {"stated": "user's event, ", "probed": "user's parts, "}
+            kind = said.get(self.standing.kind, "") + kind
             words.append(f"{kind} eps={values['eps']:.4g} at delta={values['delta']:.3g}")
         return f"Run({', '.join([*words, self.ended.split(':')[0]])})"
 
@@ -188,6 +189,8 @@ class Record:
             words += ", with the smoothness L computed from the data and treated as public"
         if self.facts.groups:
             words += ", with the clients' weights treated as public"
+        if self.standing.kind == "probed":
+            words += f", with {self.standing.why}"
         times = sum(stopping.checks(self.settings, rounds).values())
         if times:
             words += f", with {times} noisy losses that the stopping rule may read"

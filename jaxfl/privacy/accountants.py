@@ -7,6 +7,7 @@ E     established: published accountants
 D     an elementary derivation, given in the docstrings
 N     new, proof sketched and checked numerically, not reviewed: only where asked for by name
 U     stated by the user: right if the user's event is, which nobody checked
+P     declared and probed: right if the user's parts are what they declare, which a probe did not refute
 ====  ==========================================================================================
 
 Methods for SVRG and SAGA are ``"chain"`` and ``"reveal"`` (the default is the better of the two),
@@ -34,6 +35,7 @@ from jaxfl.privacy.events import (
     NoClaim,
     Phases,
     Sequence,
+    Stated,
     Unproven,
     described,
     wrappers,
@@ -53,6 +55,7 @@ STATUS = {
     "D": "derived: by an elementary derivation of ours",
     "N": "new: its proof is sketched and checked numerically, not reviewed",
     "U": "stated by the user: not checked",
+    "P": "declared and probed: right if the user's parts are what they declare, which no probe refuted",
 }
 
 
@@ -114,7 +117,8 @@ def _guarantee(
             return Guarantee(*nothing, one.why, "")  # type: ignore[arg-type]
     if unchecked:
         found = _guarantee(described(event), method, eps=eps, delta=delta)
-        return found._replace(status="U") if found.status else found
+        status = min((one.status for one in unchecked if isinstance(one, Stated)), key="UP".index)
+        return found._replace(status=status) if found.status else found
     if isinstance(event, Phases):
         parts = (_guarantee(part, method, eps=eps, delta=delta) for part in event.events)
         worst: Guarantee = max(parts, key=size)

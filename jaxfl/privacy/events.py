@@ -14,7 +14,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias
 
 from jaxfl.core.errors import require
 from jaxfl.core.params import choice, nonnegative, number, whole
@@ -32,6 +32,7 @@ __all__ = [
     "Mean",
     "NoClaim",
     "Phases",
+    "Probed",
     "Sampling",
     "Scheme",
     "Sequence",
@@ -332,7 +333,14 @@ class Unproven:
 class Stated:
     """An event that the user states: accountants answer for it, and nobody checked it."""
 
+    status: ClassVar[str] = "U"
     event: AnyEvent
+
+
+class Probed(Stated):
+    """The event of parts as their authors declare them, which a probe did not refute."""
+
+    status: ClassVar[str] = "P"
 
 
 AnyEvent: TypeAlias = Described | Unproven | Stated
@@ -341,19 +349,27 @@ AnyEvent: TypeAlias = Described | Unproven | Stated
 class Standing(NamedTuple):
     """What may be said of the event of an algorithm.
 
-    ``kind`` is "proven" where jaxfl made all that a proof rests on, "stated" where the event is the
-    user's own, and "none" otherwise; ``why`` is a sentence, empty where the kind is "proven".  ``code``
-    is a digest of the user's functions that both rounds and event evaluate.
+    ``kind`` is "proven" where jaxfl made all that a proof rests on, "declared" where the user's parts
+    declare the rest, "probed" where a probe did not refute that and "refuted" where it did, "stated"
+    where the event is the user's own, and "none" otherwise.  ``why`` is a sentence, empty where the kind
+    is "proven".  ``code`` is a digest of the user's functions on which the event rests.
     """
 
-    kind: Literal["proven", "stated", "none"] = "proven"
+    kind: Literal["proven", "declared", "probed", "refuted", "stated", "none"] = "proven"
     why: str = ""
     code: str = ""
 
+    @property
+    def claims(self) -> bool:
+        """Whether an eps may be said."""
+        return self.kind in ("proven", "probed", "stated")
+
     def of(self, event: AnyEvent) -> AnyEvent:
         """The event as accountants may read it."""
-        if self.kind == "none" and not isinstance(event, NoClaim):
+        if not self.claims and not isinstance(event, NoClaim):
             return Unproven(event, self.why)
+        if self.kind == "probed":
+            return Probed(event)
         return Stated(event) if self.kind == "stated" else event
 
 

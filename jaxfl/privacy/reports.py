@@ -32,7 +32,7 @@ class Report(NamedTuple):
     delta: float
     delta_at_claimed: float | None  # proven delta at the claimed eps
     method: str
-    status: str  # E, D, N, U; empty where nothing is proven
+    status: str  # E, D, N, U, P; empty where nothing is proven
     flag: bool  # proven exceeds the claim by more than 1 %, or there is a note
     source: str = ""
     conditions: tuple[Condition, ...] = ()

@@ -17,11 +17,11 @@ from told import mistakes, refused
 import jaxfl
 from jaxfl.algorithms.numbers import plain
 from jaxfl.algorithms.registry import ALGORITHMS
-from jaxfl.audit import limits as bounds
 from jaxfl.audit.attack import audit
 from jaxfl.audit.checks import one_run_audit, sensitivity
-from jaxfl.audit.decisions import certify, family
 from jaxfl.core.types import Algorithm, Cost, Info, Param, ProblemFacts
+from jaxfl.privacy import limits as bounds
+from jaxfl.privacy.decisions import certify, family
 from jaxfl.privacy.events import AnyEvent, Event, Mean, Sampling
 from jaxfl.privacy.gaussian import gdp_eps, gdp_mu
 
