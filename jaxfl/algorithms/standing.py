@@ -139,9 +139,8 @@ def _of_estimator(part: Estimator) -> str:
     """What an estimator does not declare: only through its terms may it read data."""
     if identity(part.memory) != identity(Memory()):
         return "remembers what no term declares"
-    if any(way is not None for way in (part.gradient.kernel, part.gradient.jitter)):
-        return "smooths the loss in a way of its own"
-    return "does not declare its sensitivity" if part.sensitivity is None else ""
+    smooths = any(way is not None for way in (part.gradient.kernel, part.gradient.jitter))
+    return "smooths the loss in a way of its own" if smooths else ""
 
 
 def weaker(earlier: Standing, now: Standing) -> Standing:

@@ -56,6 +56,20 @@ def test_a_part_that_is_not_as_declared_is_refuted() -> None:
     assert "no claim: a probe refutes the channel 'mine'" in report.method
 
 
+def test_the_sensitivity_of_an_estimator_follows_from_its_terms() -> None:
+    """Twice the scale takes twice the noise."""
+    plain = estimators.minibatch(sampling.poisson())
+
+    def scaled(scale: float) -> Any:
+        terms = lambda shared, x, hp: (Term(scale, (x,), (1.0,), hp["clip"]),)  # noqa: E731
+        mine = plain._replace(gradient=plain.gradient._replace(terms=terms), sensitivity=None)
+        return begun(own(estimator=mine))
+
+    runs = [scaled(scale) for scale in (1.0, -2.0)]
+    assert all(run.privacy().status == "P" for run in runs)
+    assert runs[1].values["sigma"] == pytest.approx(2 * runs[0].values["sigma"], rel=1e-3)
+
+
 def test_strict_refuses_what_is_refuted() -> None:
     with (
         pytest.warns(JaxflWarning),
