@@ -19,7 +19,7 @@ from typing import Any
 from jaxfl.core import provenance
 from jaxfl.core.identity import arrays_of, code_of, identity
 from jaxfl.core.types import Algorithm, Estimator, Kernel, Memory, Problem
-from jaxfl.privacy.events import Standing
+from jaxfl.privacy.events import Kind, Standing
 from jaxfl.problems.facts import escapes, example_of
 
 __all__ = ["WAY", "derived", "in_words", "ours", "own_rounds", "standing", "users_parts", "weaker"]
@@ -70,10 +70,10 @@ def derived(made: Algorithm, origin: Algorithm) -> Algorithm:
 def standing(algorithm: Algorithm, problem: Problem | None = None) -> Standing:
     """Return what may be said of the privacy of an algorithm, and of one on this problem."""
     if algorithm.event is not None and id(_function(algorithm.event)) not in _described_by:
-        return Standing("stated", f"the user states the event of {algorithm.name!r}")
+        return Standing(Kind.STATED, f"the user states the event of {algorithm.name!r}")
     foreign = next(_foreign(algorithm, problem), "")
     if foreign:
-        return Standing("none", f"no claim: no proof covers {foreign}; {WAY}")
+        return Standing(Kind.NONE, f"no claim: no proof covers {foreign}; {WAY}")
     body: Any = algorithm.body
     std = body.mechanism.std
     code = "" if provenance.ours(std) else code_of(std)
@@ -82,7 +82,7 @@ def standing(algorithm: Algorithm, problem: Problem | None = None) -> Standing:
         return Standing(code=code)
     names = ", ".join(in_words(*pair) for pair in found.items())
     why = f"no claim: no probe looked at {names}, which is not jaxfl's own; {WAY}"
-    return Standing("declared", why, code_of((*found.values(), std)))
+    return Standing(Kind.DECLARED, why, code_of((*found.values(), std)))
 
 
 def in_words(role: str, part: Any) -> str:
@@ -145,17 +145,17 @@ def _of_estimator(part: Estimator) -> str:
 
 def weaker(earlier: Standing, now: Standing) -> Standing:
     """Return what may be said of rounds of which some ran with the one and some with the other."""
-    rest_on_code = ("proven", "probed")
+    rest_on_code = (Kind.PROVEN, Kind.PROBED)
     if earlier.kind in rest_on_code and now.kind in rest_on_code and earlier.code != now.code:
         why = "no claim: the user's parts had other code in earlier rounds"
-        return Standing("none", f"{why}; {WAY}")
-    if earlier.kind == "proven" or not now.claims or earlier == now:
+        return Standing(Kind.NONE, f"{why}; {WAY}")
+    if earlier.kind == Kind.PROVEN or not now.claims or earlier == now:
         return now
     if not earlier.claims:
         return earlier
-    if now.kind == "stated":  # for all rounds
+    if now.kind == Kind.STATED:  # for all rounds
         return now
-    return Standing("none", f"no claim: for earlier rounds {earlier.why}, and another one now")
+    return Standing(Kind.NONE, f"no claim: for earlier rounds {earlier.why}, and another one now")
 
 
 def _function(event: Any) -> Any:

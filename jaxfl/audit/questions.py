@@ -57,6 +57,7 @@ from jaxfl.privacy.events import (
     Phases,
     Sampling,
     Stated,
+    Status,
     Unproven,
     described,
 )
@@ -260,7 +261,7 @@ def _find(
 def _as(event: AnyEvent, found: accountants.Guarantee) -> accountants.Guarantee:
     """What an accountant says of the description of an event, as far as it may be said of the event."""
     if isinstance(event, Unproven):
-        return found._replace(eps=math.inf, method=event.why, status="")
+        return found._replace(eps=math.inf, method=event.why, status=Status.NONE)
     return found._replace(status=event.status) if isinstance(event, Stated) else found
 
 

@@ -12,6 +12,7 @@ T releases.  The mean divides by b, also where more or fewer records are drawn.
 from __future__ import annotations
 
 import dataclasses
+import enum
 import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias
@@ -28,6 +29,7 @@ __all__ = [
     "Described",
     "Event",
     "Increments",
+    "Kind",
     "LocalSteps",
     "Mean",
     "NoClaim",
@@ -38,6 +40,7 @@ __all__ = [
     "Sequence",
     "Standing",
     "Stated",
+    "Status",
     "Unproven",
     "batch_clipped",
     "changed",
@@ -329,48 +332,67 @@ class Unproven:
     why: str
 
 
+class Status(enum.StrEnum):
+    """What a proof rests on."""
+
+    ESTABLISHED = "E"  # published accountants
+    DERIVED = "D"  # an elementary derivation, given in the docstrings
+    NEW = "N"  # a proof that is sketched and checked numerically, and not reviewed
+    STATED = "U"  # the user's event, which nobody checked
+    PROBED = "P"  # what the user's parts declare, which a probe did not refute
+    NONE = ""  # nothing is proven
+
+
 @dataclasses.dataclass(frozen=True)
 class Stated:
     """An event that the user states: accountants answer for it, and nobody checked it."""
 
-    status: ClassVar[str] = "U"
+    status: ClassVar[Status] = Status.STATED
     event: AnyEvent
 
 
 class Probed(Stated):
     """The event of parts as their authors declare them, which a probe did not refute."""
 
-    status: ClassVar[str] = "P"
+    status: ClassVar[Status] = Status.PROBED
 
 
 AnyEvent: TypeAlias = Described | Unproven | Stated
 
 
-class Standing(NamedTuple):
-    """What may be said of the event of an algorithm.
+class Kind(enum.StrEnum):
+    """What may be said of the event of an algorithm."""
 
-    ``kind`` is "proven" where jaxfl made all that a proof rests on, "declared" where the user's parts
-    declare the rest, "probed" where a probe did not refute that and "refuted" where it did, "stated"
-    where the event is the user's own, and "none" otherwise.  ``why`` is a sentence, empty where the kind
-    is "proven".  ``code`` is a digest of the user's functions on which the event rests.
+    PROVEN = "proven"  # jaxfl made all that a proof rests on
+    DECLARED = "declared"  # the user's parts declare the rest
+    PROBED = "probed"  # and a probe did not refute that
+    REFUTED = "refuted"  # or did
+    STATED = "stated"  # the event is the user's own
+    NONE = "none"
+
+
+class Standing(NamedTuple):
+    """What may be said of the event of an algorithm, and why in a sentence, unless it is proven.
+
+    ``code`` is a digest of the user's functions on which the event rests.
     """
 
-    kind: Literal["proven", "declared", "probed", "refuted", "stated", "none"] = "proven"
+    kind: Kind = Kind.PROVEN
     why: str = ""
     code: str = ""
 
     @property
     def claims(self) -> bool:
         """Whether an eps may be said."""
-        return self.kind in ("proven", "probed", "stated")
+        return self.kind in (Kind.PROVEN, Kind.PROBED, Kind.STATED)
 
     def of(self, event: AnyEvent) -> AnyEvent:
         """The event as accountants may read it."""
         if not self.claims and not isinstance(event, NoClaim):
             return Unproven(event, self.why)
-        if self.kind == "probed":
+        if self.kind == Kind.PROBED:
             return Probed(event)
-        return Stated(event) if self.kind == "stated" else event
+        return Stated(event) if self.kind == Kind.STATED else event
 
 
 def released(

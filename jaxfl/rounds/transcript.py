@@ -112,7 +112,8 @@ def sensitivity_of(estimator: Estimator, d: int) -> Callable[[Values], Any] | No
 
     def by_terms(values: Values) -> events.Mean:
         terms = estimator.gradient.terms((), np.zeros(d, np.float32), Hyper(dict(values)))  # type: ignore[arg-type]
-        return events.Mean(sum(float(abs(term.scale)) * float(term.bound) for term in terms))
+        most = [float(np.abs(term.scale)) * float(term.bound) for term in terms]
+        return events.Mean(math.fsum(most))
 
     return by_terms
 

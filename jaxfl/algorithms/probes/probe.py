@@ -15,7 +15,7 @@ from jaxfl.algorithms.standing import KERNEL, WAY, in_words, standing, users_par
 from jaxfl.core.errors import InputError, JaxflWarning, one_line
 from jaxfl.core.schedules import Schedule
 from jaxfl.core.types import Algorithm, Param, Problem
-from jaxfl.privacy.events import Standing
+from jaxfl.privacy.events import Kind, Standing
 
 __all__ = ["probed"]
 
@@ -31,7 +31,7 @@ def probed(
     refutes loses its claim, with a warning.
     """
     found = standing(algorithm, problem)
-    if found.kind != "declared":
+    if found.kind != Kind.DECLARED:
         return found
     mine = users_parts(algorithm, problem)
     names = sorted({param.name for part in mine.values() for param in _params(part)})
@@ -67,13 +67,13 @@ def _probed(
     except CheckFailed as wrong:
         why = f"no claim: a probe refutes {words}: {wrong}"
         warnings.warn(JaxflWarning(f"{algorithm.name} has {why}"), stacklevel=2)
-        return Standing("refuted", why)
+        return Standing(Kind.REFUTED, why)
     except InputError as error:
-        return Standing("none", f"no claim: {words} cannot be probed, {one_line(error)}; {WAY}")
+        return Standing(Kind.NONE, f"no claim: {words} cannot be probed, {one_line(error)}; {WAY}")
     except Exception as error:  # of a part
         why = f"raises {one_line(error)} on the small problem of a probe"
-        return Standing("none", f"no claim: {words} {why}; {WAY}")
-    return Standing("probed", f"{words} as declared, which a probe did not refute", found.code)
+        return Standing(Kind.NONE, f"no claim: {words} {why}; {WAY}")
+    return Standing(Kind.PROBED, f"{words} as declared, which a probe did not refute", found.code)
 
 
 def _params(part: Any) -> tuple[Param, ...]:
