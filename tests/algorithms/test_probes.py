@@ -13,8 +13,10 @@ import jaxfl
 from jaxfl import channels, compressors, estimators, mechanisms, sampling
 from jaxfl.algorithms.probes import attack, kernels, probe
 from jaxfl.algorithms.probes.laws import CheckFailed
+from jaxfl.audit import audit
 from jaxfl.core.errors import JaxflWarning
 from jaxfl.core.types import Term
+from jaxfl.privacy import Event, Mean, Sampling
 
 pytestmark = pytest.mark.once
 VALUES = {"clip": 1.0, "lr": 0.1}
@@ -60,14 +62,41 @@ def test_the_sensitivity_of_an_estimator_follows_from_its_terms() -> None:
     """Twice the scale takes twice the noise."""
     plain = estimators.minibatch(sampling.poisson())
 
-    def scaled(scale: float) -> Any:
-        terms = lambda shared, x, hp: (Term(scale, (x,), (1.0,), hp["clip"]),)  # noqa: E731
+    def scaled(scales: tuple[float, ...]) -> Any:
+        def terms(shared: Any, x: Any, hp: Any) -> tuple[Term, ...]:
+            return tuple(Term(scale, (x,), (1.0,), hp["clip"]) for scale in scales)
+
         mine = plain._replace(gradient=plain.gradient._replace(terms=terms), sensitivity=None)
         return begun(own(estimator=mine))
 
-    runs = [scaled(scale) for scale in (1.0, -2.0)]
+    runs = [scaled(scales) for scales in ((1.0,), (0.5, -1.5))]
     assert all(run.privacy().status == "P" for run in runs)
     assert runs[1].values["sigma"] == pytest.approx(2 * runs[0].values["sigma"], rel=1e-3)
+
+
+def test_a_stated_event_that_claims_too_much_is_refuted() -> None:
+    """It counts a thousand records where there are twenty; one that is true stays the user's word."""
+
+    def event(most: int) -> Any:
+        def stated(values: Any, facts: Any) -> Any:
+            rows = Sampling("full", most * facts.m, most * facts.m)
+            return Event(rows, Mean(values["clip"]), values["sigma"], int(values["rounds"]))
+
+        return stated
+
+    full = {"estimator": estimators.minibatch(sampling.full())}
+    assert begun(own(event=event(1), **full)).privacy().status == "U"
+    with pytest.warns(JaxflWarning, match="a probe refutes the event of 'own'"):
+        assert np.isinf(begun(own(event=event(50), **full)).privacy().proven)
+
+
+def test_an_audit_of_a_declared_part_states_nothing(key: jax.Array) -> None:
+    """It attacks by itself, and says what its event would prove."""
+    given = {"eps": 4.0, "batch": 4, "clip": 1.0, "lr": 0.1, "delta": 1e-3}
+    found = audit(own(channel=channel(halved)), rounds=2, m=8, runs=200, key=key, **given)
+    assert np.isinf(found.proven)
+    assert found.described == pytest.approx(4.0, rel=1e-3)
+    assert "no probe looked at the channel 'mine'" in found.method
 
 
 def test_strict_refuses_what_is_refuted() -> None:

@@ -13,6 +13,7 @@ from jaxfl.algorithms.probes.attack import attack
 from jaxfl.algorithms.probes.laws import CheckFailed
 from jaxfl.algorithms.standing import KERNEL, WAY, in_words, standing, users_parts
 from jaxfl.core.errors import InputError, JaxflWarning, one_line
+from jaxfl.core.identity import code_of
 from jaxfl.core.schedules import Schedule
 from jaxfl.core.types import Algorithm, Param, Problem
 from jaxfl.privacy.events import Kind, Standing
@@ -28,15 +29,19 @@ def probed(
     """Return what may be said of an algorithm with these values, after a probe of the user's parts.
 
     A probe takes some seconds, most of them of compilation, once for parts of the same code.  What it
-    refutes loses its claim, with a warning.
+    refutes loses its claim, with a warning.  Of an event that the user states it attacks the rounds.
     """
     found = standing(algorithm, problem)
-    if found.kind != Kind.DECLARED:
+    if found.kind not in (Kind.DECLARED, Kind.STATED) or algorithm.body is None:
         return found
-    mine = users_parts(algorithm, problem)
+    stated = found.kind == Kind.STATED
+    mine = {} if stated else users_parts(algorithm, problem)
+    code = (
+        code_of((algorithm.event, type(algorithm.body), *algorithm.body)) if stated else found.code
+    )
     names = sorted({param.name for part in mine.values() for param in _params(part)})
     key = (
-        found.code,
+        code,
         algorithm.name,
         algorithm.parts,
         d,
@@ -56,7 +61,9 @@ def _probed(
     mine: Mapping[str, Any],
     found: Standing,
 ) -> Standing:
-    words = ", ".join(in_words(*pair) for pair in mine.items())
+    words = (
+        ", ".join(in_words(*pair) for pair in mine.items()) or f"the event of {algorithm.name!r}"
+    )
     try:
         if KERNEL in mine and problem is not None:
             kernels.kernel(problem)
@@ -68,11 +75,16 @@ def _probed(
         why = f"no claim: a probe refutes {words}: {wrong}"
         warnings.warn(JaxflWarning(f"{algorithm.name} has {why}"), stacklevel=2)
         return Standing(Kind.REFUTED, why)
-    except InputError as error:
-        return Standing(Kind.NONE, f"no claim: {words} cannot be probed, {one_line(error)}; {WAY}")
-    except Exception as error:  # of a part
-        why = f"raises {one_line(error)} on the small problem of a probe"
-        return Standing(Kind.NONE, f"no claim: {words} {why}; {WAY}")
+    except Exception as error:
+        if found.kind == Kind.STATED:  # the user's word, on which no probe could look
+            return found
+        if isinstance(error, InputError):
+            why = f"no claim: {words} cannot be probed, {one_line(error)}"
+        else:
+            why = f"no claim: {words} raises {one_line(error)} on the small problem of a probe"
+        return Standing(Kind.NONE, f"{why}; {WAY}")
+    if found.kind == Kind.STATED:
+        return found
     return Standing(Kind.PROBED, f"{words} as declared, which a probe did not refute", found.code)
 
 
