@@ -152,7 +152,7 @@ def _seen(
     """
     body: Any = algorithm.body
     summed = body.aggregation and body.aggregation.hides and not body.aggregation.plain
-    listens = not (summed or body.mechanism.central)
+    listens = not summed and not body.mechanism.central
 
     def read(sent: Array) -> Array:
         return jnp.concatenate([sent[..., coordinates], sent @ direction[:, None]], -1).ravel()
