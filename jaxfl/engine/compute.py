@@ -17,7 +17,7 @@ from jaxfl.core.params import whole
 from jaxfl.core.types import Info, Key, State
 from jaxfl.data.samples import plain
 from jaxfl.engine import checkpoint, stopping
-from jaxfl.engine.checkpoint import REASON, Batch
+from jaxfl.engine.checkpoint import REASON, Batch, restored
 from jaxfl.engine.log import Log
 from jaxfl.engine.loop import Loop, Ready, Work, rounds_of_call
 from jaxfl.engine.plan import Chunk, Options, Program, looks, work_of
@@ -33,7 +33,7 @@ from jaxfl.engine.program import (
 )
 from jaxfl.engine.results import portable
 from jaxfl.engine.runs import totals
-from jaxfl.engine.store import Arrays, Store, restored
+from jaxfl.engine.store import Arrays, Store
 
 __all__ = ["Follower", "Machine", "Saves", "TooLarge", "budget"]
 
@@ -128,7 +128,7 @@ class Saves:
 
 def fitting(found: checkpoint.Content, chunk: Chunk, shape: tuple[int, int]) -> Any:
     """A checkpoint of a chunk for arrays of another shape, as other devices need them."""
-    if np.shape(found[1]["ended"]) == shape:
+    if found[0]["ended"].shape == shape:
         return found
     seeds, cells = repeated(chunk, shape)
     rows = [chunk.seeds.index(seed) for seed in seeds]

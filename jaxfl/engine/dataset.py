@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import jax.numpy as jnp
@@ -17,7 +18,7 @@ from jaxfl.core.types import Info, Key, Problem, State
 from jaxfl.engine import results
 from jaxfl.engine.grid import TUNED, Cell, Grid, Study
 from jaxfl.engine.ledger import differing
-from jaxfl.engine.log import Log
+from jaxfl.engine.log import Entry, Log
 from jaxfl.engine.plan import Chunk, Options, Program
 from jaxfl.engine.program import DECILES, FEW
 from jaxfl.engine.runs import DONE, LOST, Record, noisy, settings, totals
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ACCOUNTED",
     "REPORTED",
+    "SKIPPED",
     "Found",
     "accounted",
     "clients_of",
@@ -58,22 +60,16 @@ WHOLE = ("seed", "last_round", "complete", "flag", "noisy", "n", "stated")
 
 
 class Found(NamedTuple):
-    """Planned chunks, and their arrays where they are finished."""
+    """Planned chunks by their numbers, with their arrays where they are finished."""
 
     grid: Grid
     keys: Sequence[Key]  # of the seeds
     options: Options
-    programs: Sequence[Program]
-    chunks: Sequence[tuple[Chunk, Arrays | None]]
+    programs: Mapping[int, Program]
+    chunks: Mapping[int, tuple[Chunk, Arrays | None]]
 
-    def runs(self) -> Iterator[tuple[Study, Cell, int, Chunk, Arrays | None, tuple[int, int]]]:
-        """The study, cell and seed of each run, its chunk, and its place in the chunk's arrays."""
-        for chunk, arrays in self.chunks:
-            program = self.programs[chunk.program]
-            study = self.grid.studies[program.study]
-            for j, c in enumerate(chunk.cells):
-                for i, seed in enumerate(chunk.seeds):
-                    yield study, program.cells[c], seed, chunk, arrays, (i, j)
+    def study(self, chunk: Chunk) -> Study:
+        return self.grid.studies[self.programs[chunk.program].study]
 
 
 def dataset(found: Found, about: Mapping[str, Any]) -> xarray.Dataset:
@@ -86,39 +82,46 @@ def dataset(found: Found, about: Mapping[str, Any]) -> xarray.Dataset:
     import xarray
 
     grid = found.grid
-    table = _Table(grid, found.chunks)
+    table = _Table(found)
     alike = len({study.problem.n for study in grid.studies}) == 1
-    worst: dict[tuple[Any, ...], list[Record]] = {}
-    for study, cell, seed, chunk, arrays, at in found.runs():
-        where = (*_where(study, cell), seed)
-        table.put("last_round", (), where, cell.rounds, -1)
-        table.put("complete", (), where, arrays is not None, 0)
-        table.put("diverged_at", (), where, np.nan if arrays is None else arrays["diverged_at"][at])
-        if found.options.stop is not None:
-            table.put(
-                "stopped_at", (), where, np.nan if arrays is None else arrays["stopped_at"][at]
-            )
-        record = record_of(found, study, cell, seed, chunk, arrays, at)
-        worst.setdefault((study.place, cell.place), []).append(record)
-        if arrays is not None:
-            for name, dims, values in _variables(record, arrays, at, found.options, alike):
-                table.put_series(name, dims, where, values, arrays["rounds"])
+    runs: dict[Any, list[Record]] = {}  # by the place of their cell
+    for chunk, arrays in found.chunks.values():
+        study, cells = found.study(chunk), found.programs[chunk.program].cells
+        for (j, c), (i, seed) in itertools.product(enumerate(chunk.cells), enumerate(chunk.seeds)):
+            cell, at = cells[c], (i, j)
+            where = (*_where(study, cell), seed)
+            table.put("last_round", where, cell.rounds, blank=-1)
+            table.put("complete", where, arrays is not None, blank=0)
+            for name in ("diverged_at", "stopped_at")[: 1 + (found.options.stop is not None)]:
+                table.put(name, where, math.nan if arrays is None else arrays[name][at])
+            record = record_of(found, chunk, arrays, at)
+            runs.setdefault((study.place, cell.place), []).append(record)
+            if arrays is not None:
+                for name, dims, values in _variables(record, arrays, at, found.options, alike):
+                    table.put(name, where, values, dims, arrays["rounds"])
     for study in grid.studies:
         starts = _starts(found, study)
         for cell in study.cells:
-            mine = worst[study.place, cell.place]
+            mine = runs[study.place, cell.place]
             for name, number in _facts(found, cell, mine, starts).items():
-                name = "delta_of_eps" if name == "delta" and name in table.names else name
-                table.put_cell(name, _where(study, cell), number)
-    _applies(table, grid)
+                name = "delta_of_eps" if name == "delta" and name in table.axes else name
+                table.put(name, _where(study, cell), number)
+    for i, axis in enumerate(grid.numbers):
+        does = {study.place: study.cells[0].place[i] is not None for study in grid.studies}
+        for place, applies in {} if all(does.values()) else does.items():
+            table.put(f"applies_{axis.name}", place, applies, blank=1)
     out = xarray.Dataset(table.data, _coordinates(table, found, alike))
     _label(out, found)
     spans = {
         axis.name: {"values": list(axis.labels), "static": axis.static, "problem": axis.posed}
         for axis in grid.axes
     }
-    said = {"proofs": [_said(study) for study in grid.studies if study.standing.why]}
-    text = {"format": results.FORMAT, "kind": "sweep", "axes": spans, **said, **about}
+    proofs = [
+        {"place": list(study.place), "kind": study.standing.kind, "why": study.standing.why}
+        for study in grid.studies
+        if study.standing.why
+    ]
+    text = {"format": results.FORMAT, "kind": "sweep", "axes": spans, "proofs": proofs, **about}
     out.attrs["config"] = json.dumps(results.plain(text), ensure_ascii=False, default=str)
     return out
 
@@ -126,9 +129,8 @@ def dataset(found: Found, about: Mapping[str, Any]) -> xarray.Dataset:
 def single(ds: xarray.Dataset, record: Record, report: Report | None) -> xarray.Dataset:
     """The data set of one run: that of its grid without axes, and all that is known of the run."""
     about = results.config(ds)
-    for name in ("axes", "proofs", "kind"):
-        del about[name]
-    ds = ds.isel(dict.fromkeys([*results.config(ds)["axes"], "seed"], 0), drop=True)
+    ds = ds.isel(dict.fromkeys([*about.pop("axes"), "seed"], 0), drop=True)
+    del about["proofs"], about["kind"]
     privacy = report and {
         **{name: value for name, value in report._asdict().items() if name != "event"},
         "protects": protects(report.event),
@@ -152,15 +154,10 @@ def single(ds: xarray.Dataset, record: Record, report: Report | None) -> xarray.
 
 
 def record_of(
-    found: Found,
-    study: Study,
-    cell: Cell,
-    seed: int,
-    chunk: Chunk,
-    arrays: Arrays | None,
-    at: tuple[int, int],
+    found: Found, chunk: Chunk, arrays: Arrays | None, at: tuple[int, int] = (0, 0)
 ) -> Record:
-    """What is known of a run; its state has the round alone."""
+    """What is known of the run at this place in the arrays of a chunk; its state has the round alone."""
+    study, cell = found.study(chunk), found.programs[chunk.program].cells[chunk.cells[at[1]]]
     rounds, ended, log = cell.rounds, "unfinished", Log()
     if arrays is not None:
         lost, stopped, why = (arrays[name][at] for name in ("diverged_at", "stopped_at", "ended"))
@@ -171,7 +168,8 @@ def record_of(
         if "eps_spent" not in found.options.keep:
             seen = seen[-1:]
         rows = [{name: int(a[k]) for name, a in counts.items()} for k in seen]
-        log = Log(arrays["rounds"][seen].tolist(), [{} for _ in rows], rows)
+        ticks = arrays["rounds"][seen].tolist()
+        log = Log([Entry(t, {}, row) for t, row in zip(ticks, rows, strict=True)])
     end: Any = np.int32(rounds)  # events read no other field of a state
     about = {
         **settings(study.algorithm, study.problem, study.standing),
@@ -182,13 +180,19 @@ def record_of(
     about |= {"stop": list(chunk.rules)} if chunk.rules else {}
     if found.options.metrics_on != "train":
         about["metrics_on"] = found.options.metrics_on
-    state = State(*[end] * len(State._fields))
-    values, sources = cell.values, cell.sources
-    key, problem, facts = found.keys[seed], study.problem, cell.facts
     record = Record(
-        study.algorithm, problem, key, values, sources, facts, state, log, about, ended=ended
+        study.algorithm,
+        study.problem,
+        found.keys[chunk.seeds[at[0]]],
+        cell.values,
+        cell.sources,
+        cell.facts,
+        State(*[end] * len(State._fields)),
+        log,
+        about,
+        ended=ended,
     )
-    if arrays is not None and "x" in arrays and "gradient_bound" in values:
+    if arrays is not None and "x" in arrays and "gradient_bound" in cell.values:
         record.points = ((rounds, jnp.asarray(arrays["x"][at])),)
     return record
 
@@ -277,9 +281,7 @@ def _facts(
     shared = found.options.paired and tried > len(found.grid.seeds)
     for run in runs:
         run.points = (*((0, x) for x in starts), *run.points)
-    kinds = {
-        (int(run.state.t), _clamped(run), run.ended.startswith("diverged")): run for run in runs
-    }
+    kinds = {(int(run.state.t), run.clamped, run.ended.startswith("diverged")): run for run in runs}
     report, record = max(
         ((run.privacy(), run) for run in kinds.values()),
         key=lambda pair: (pair[0].proven, pair[0].flag),
@@ -297,10 +299,6 @@ def _facts(
     if (steepest := record.broken()) is not None:
         out["broken"] = steepest
     return {**out, "flag": float(report.flag)}
-
-
-def _clamped(run: Record) -> int:
-    return run.log.counts[-1]["clamped"] if run.log.counts else 0
 
 
 def _tried(grid: Grid, cell: Cell) -> int:
@@ -326,11 +324,6 @@ def _choice(event: Any, runs: int, delta: float) -> float:
     return float(best_of(event, runs, delta).eps)
 
 
-def _said(study: Study) -> dict[str, Any]:
-    """The runs of which nothing is proven, by their place on the static axes, and why."""
-    return {"place": list(study.place), "kind": study.standing.kind, "why": study.standing.why}
-
-
 def _where(study: Study, cell: Cell) -> tuple[Any, ...]:
     """The index of a cell; all positions along an axis that does not apply to it."""
     return (*study.place, *(slice(None) if i is None else i for i in cell.place))
@@ -342,52 +335,37 @@ def _where(study: Study, cell: Cell) -> tuple[Any, ...]:
 class _Table:
     """Variables over axes, seeds and rounds, made as their first values come."""
 
-    def __init__(self, grid: Grid, chunks: Sequence[tuple[Chunk, Arrays | None]]) -> None:
-        self.names = tuple(axis.name for axis in grid.axes)
-        self.cells = tuple(len(axis.values) for axis in grid.axes)
-        self.runs = (*self.cells, len(grid.seeds))
-        self.ticks = sorted(
-            {int(r) for _, found in chunks if found for r in found["rounds"]} or {0}
-        )
+    def __init__(self, found: Found) -> None:
+        grid = found.grid
+        self.axes = {axis.name: len(axis.values) for axis in grid.axes} | {"seed": len(grid.seeds)}
+        ticks = {int(r) for _, arrays in found.chunks.values() if arrays for r in arrays["rounds"]}
+        self.ticks = sorted(ticks or {0})
         self.data: dict[str, tuple[tuple[str, ...], Array]] = {}
 
     def put(
-        self, name: str, dims: tuple[str, ...], where: Any, values: Any, blank: float = np.nan
+        self,
+        name: str,
+        where: Sequence[Any],
+        values: Any,
+        dims: tuple[str, ...] = (),
+        rounds: Any = (),
+        blank: float = math.nan,
     ) -> None:
-        """Set the values of a run."""
-        values = np.asarray(values)
-        if name not in self.data:
-            kind = np.result_type(values.dtype, np.float32) if values.ndim else np.float64
-            full = np.full((*self.runs, *values.shape), blank, kind)
-            self.data[name] = (*self.names, "seed", *dims), full
-        self.data[name][1][where] = values
+        """Set the values of the runs at these places on the first axes.
 
-    def put_series(
-        self, name: str, dims: tuple[str, ...], where: Any, values: Array, rounds: Array
-    ) -> None:
-        """Set the values of a run, whose rounds may be some of those of all."""
-        if dims[0] == "round" and len(rounds) != len(self.ticks):
+        Their own ``dims`` follow.  If the first of these is the round, they may be some of all rounds.
+        """
+        values = np.asarray(values)
+        if dims[:1] == ("round",) and len(rounds) != len(self.ticks):
             full = np.full((len(self.ticks), *values.shape[1:]), np.nan, values.dtype)
             full[np.searchsorted(self.ticks, rounds)] = values
             values = full
-        self.put(name, dims, where, values)
-
-    def put_cell(self, name: str, where: Any, value: float) -> None:
         if name not in self.data:
-            self.data[name] = self.names, np.full(self.cells, np.nan)
-        self.data[name][1][where] = value
-
-
-def _applies(table: _Table, grid: Grid) -> None:
-    """Which algorithms have a hyper-parameter that is an axis, where not all have it."""
-    for i, axis in enumerate(grid.numbers):
-        applies = [study.cells[0].place[i] is not None for study in grid.studies]
-        if not all(applies):
-            shape = table.cells[: len(grid.static)]
-            values = np.ones(shape)
-            for study, does in zip(grid.studies, applies, strict=True):
-                values[study.place] = does
-            table.data[f"applies_{axis.name}"] = table.names[: len(shape)], values
+            axes = [*self.axes][: len(where)]
+            shape = *(self.axes[axis] for axis in axes), *values.shape
+            kind = np.result_type(values.dtype, np.float32) if values.ndim else np.float64
+            self.data[name] = (*axes, *dims), np.full(shape, blank, kind)
+        self.data[name][1][tuple(where)] = values
 
 
 def _coordinates(table: _Table, found: Found, alike: bool) -> dict[str, Any]:

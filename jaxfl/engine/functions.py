@@ -34,7 +34,7 @@ from jaxfl.core.types import (
 )
 from jaxfl.data import samples
 from jaxfl.engine.checkpoint import plain_array
-from jaxfl.engine.log import Log
+from jaxfl.engine.log import Entry, Log
 from jaxfl.engine.memory import check_room
 from jaxfl.engine.program import of_clients, split
 from jaxfl.engine.runs import Record
@@ -111,7 +111,7 @@ class Functions:
         end: Any = np.int32(t)  # privacy reads no other field of a state
         state = State(*[end] * len(State._fields))
         settings = {"proof": list(standing(self.algorithm, self.problem))}
-        log, key = Log([t], [{}], [{"clamped": clamped}]), jax.random.key(0)
+        log, key = Log([Entry(t, {}, {"clamped": clamped})]), jax.random.key(0)
         record = Record(
             self.algorithm, self.problem, key, *known, state=state, log=log, settings=settings
         )

@@ -13,9 +13,10 @@ the runs whose address is not listed.
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -169,10 +170,10 @@ def _shared(study: Study, options: Options) -> list[Any]:
     return [{name: described[name] for name in SAME}, kept, large, draws]
 
 
-def values_of(cell: Cell) -> dict[str, Any]:
+def values_of(cell: Cell) -> dict[str, str]:
     """Values to nine digits: the last digits of a calibration may differ between machines."""
     return {
-        name: [str(value), digest(_over(value, cell.rounds, cell).tolist())]
+        name: f"{value}, {digest(_over(value, cell.rounds, cell).tolist())}"
         if isinstance(value, Schedule)
         else f"{float(value):.9g}"
         for name, value in cell.values.items()
@@ -187,18 +188,16 @@ def _over(value: Schedule, rounds: int, cell: Cell) -> Any:
 
 
 def programs(
-    grid: Grid, cells: Mapping[int, Sequence[int]] | None = None, began: int = 0
+    grid: Grid, cells: Sequence[tuple[int, int]] | None = None, began: int = 0
 ) -> list[Program]:
-    """The programs of a grid, or of cells at some positions of its studies, as few as padding allows."""
+    """The programs of a grid, or of the cells at these studies and places, as few as padding allows."""
     if cells is None:
-        cells = {i: range(len(study.cells)) for i, study in enumerate(grid.studies)}
-    out = []
-    for i, places in cells.items():
-        study = grid.studies[i]
-        known = {id(study.cells[j]): j for j in places}
-        for some in _buckets(study, [study.cells[j] for j in places]):
-            out.append(program_of(grid, i, [known[id(cell)] for cell in some], began))
-    return out
+        cells = [(i, j) for i, study in enumerate(grid.studies) for j in range(len(study.cells))]
+    return [
+        program_of(grid, i, places, began)
+        for i, some in itertools.groupby(cells, key=lambda at: at[0])
+        for places in _buckets(grid.studies[i], [j for _, j in some])
+    ]
 
 
 def program_of(grid: Grid, number: int, places: Sequence[int], began: int = 0) -> Program:
@@ -353,29 +352,29 @@ def _same(value: Any) -> Any:
 # --- padding -------------------------------------------------------------------------------------
 
 
-def _buckets(study: Study, cells: list[Cell]) -> Iterator[list[Cell]]:
-    """Split the cells in halves, recursively, while padding costs the smaller ones too much work."""
-    caps = _capacity(study, cells)
-    if not caps:
-        yield cells
-        return
+def _buckets(study: Study, places: list[int]) -> Iterator[list[int]]:
+    """Split cells in halves, recursively, while padding costs the smaller ones too much work."""
+    cells = [study.cells[j] for j in places]
+    caps, own = _capacity(study, cells), [_capacity(study, [cell]) for cell in cells]
 
     def lost(name: str) -> float:
         return sum(
-            _work(study, cell, caps)
-            - _work(study, cell, {**caps, name: _capacity(study, [cell])[name]})
-            for cell in cells
+            _work(study, cell, caps) - _work(study, cell, {**caps, name: mine[name]})
+            for cell, mine in zip(cells, own, strict=True)
         )
 
-    name = max(caps, key=lost)
-    sizes = [_capacity(study, [cell])[name] for cell in cells]
+    def padding(few: Sequence[Cell]) -> float:
+        mine = _capacity(study, few)
+        padded = sum(_work(study, cell, caps) for cell in few)
+        return padded / sum(_work(study, cell, mine) for cell in few)
+
+    name = max(caps, key=lost, default="")
+    sizes = [mine.get(name, 0) for mine in own]
     middle = math.sqrt(min(sizes) * max(sizes))
-    small = [cell for cell, size in zip(cells, sizes, strict=True) if size <= middle]
-    large = [cell for cell, size in zip(cells, sizes, strict=True) if size > middle]
-    padded = sum(_work(study, cell, caps) for cell in small)
-    own = sum(_work(study, cell, _capacity(study, small)) for cell in small)
-    if not large or padded <= PADDING * own:
-        yield cells
+    small = [j for j, size in zip(places, sizes, strict=True) if size <= middle]
+    large = [j for j, size in zip(places, sizes, strict=True) if size > middle]
+    if not large or padding([study.cells[j] for j in small]) <= PADDING:
+        yield places
         return
     yield from _buckets(study, small)
     yield from _buckets(study, large)

@@ -159,6 +159,12 @@ class Record:
         return totals(self.cost, self.log.last.counts)
 
     @property
+    def clamped(self) -> int:
+        """Coordinates that a secure sum has clamped."""
+        entries = self.log.entries
+        return entries[-1].counts["clamped"] if entries else 0
+
+    @property
     def counted(self) -> int:
         """The rounds that :meth:`privacy` accounts for: those that ran, or all that were planned.
 
@@ -241,8 +247,7 @@ class Record:
 
     def _released(self, rounds: int, values: Mapping[str, Any], facts: ProblemFacts) -> AnyEvent:
         # The facts of the plan determine the slots of a batch.
-        clamped = self.log.counts[-1]["clamped"] if self.log.counts else 0
-        values = {**self.values, "rounds": int(rounds), "clamped": clamped, **values}
+        values = {**self.values, "rounds": int(rounds), "clamped": self.clamped, **values}
         return released(self.algorithm, values, facts, self.standing)
 
     def _exceeds(self, proven: float, delta: float, method: str | None) -> str:

@@ -21,7 +21,7 @@ from jaxfl.core.products import precision
 from jaxfl.core.types import Algorithm, Key, Problem, PyTree
 from jaxfl.engine import results, stopping
 from jaxfl.engine.callbacks import Callback
-from jaxfl.engine.checkpoint import restored
+from jaxfl.engine.checkpoint import Batch, restored
 from jaxfl.engine.dataset import dataset, record_of, single
 from jaxfl.engine.driver import Executor
 from jaxfl.engine.grid import Grid, lay_out
@@ -248,19 +248,20 @@ def simulated(make: Callable[[], Grid], base: Key, options: Options, how: How) -
 
 def _run(done: Computed, base: Key) -> Run:
     """The run of a grid that has one, with its state and its history."""
-    store, found, (number,) = done.store, done.found, done.current
-    ((chunk, arrays),) = found.chunks
+    store, found = done.store, done.found
+    ((number, (chunk, arrays)),) = found.chunks.items()
     program = found.programs[chunk.program]
-    study, cell = found.grid.studies[0], program.cells[0]
-    record = record_of(found, study, cell, chunk.seeds[0], chunk, arrays, (0, 0))
-    batch = store.batches.get(number)
-    if batch is None:
+    study = found.grid.studies[0]
+    record = record_of(found, chunk, arrays)
+    batch = store.states.get(number)
+    if not isinstance(batch, Batch):
         saved = store.saved(number)
         assert saved is not None
         hp = numbers(program, [0], alone=True)
         shape = jax.eval_shape(lambda: study.algorithm.init(base, study.problem, hp)[0])
         batch = restored(saved, shape)
-    log = batch.log.at(0, 0)
+        assert batch is not None
+    log = batch.log.first()
     run = Run(**{**vars(record), "state": batch.state, "log": log}, computed=done, base=base)
     run.settings["key"] = np.asarray(jax.random.key_data(run.key)).tolist()
     run.compile_seconds = done.about["compile_seconds"]

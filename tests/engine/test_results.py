@@ -173,10 +173,10 @@ def test_totals_beyond_exact_floats_are_refused(run: jaxfl.Run) -> None:
             lambda c=counts: results.portable("gradients", c), r"gradients reaches 9\.0072e\+15"
         )
     assert run.computed is not None
-    ((chunk, arrays),) = run.computed.found.chunks
+    ((number, (chunk, arrays)),) = run.computed.found.chunks.items()
     huge = {**arrays, "clients": np.full_like(arrays["clients"], 2.0**50)}
     huge["clients"][..., 1] = np.nan
-    found = run.computed.found._replace(chunks=[(chunk, huge)])
+    found = run.computed.found._replace(chunks={number: (chunk, huge)})
     refused(lambda: dataset.dataset(found, {}), "link_bits reaches")
 
 
