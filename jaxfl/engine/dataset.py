@@ -296,8 +296,8 @@ def _facts(
     choice = math.inf if shared else _choice(report.event, tried, report.delta)
     out |= {"tried": float(tried), "eps_of_choice": choice}
     out["stated"] = float(record.standing.kind == "stated")
-    if (steepest := record.broken()) is not None:
-        out["broken"] = steepest
+    if broken := record.broken():
+        out["broken"] = max(norm for _, norm in broken)
     return {**out, "flag": float(report.flag)}
 
 

@@ -2,7 +2,7 @@
 
 A program is one compilation: cells of one study whose arrays have the same shapes.  k, b and T fill
 static capacities.  Cells which differ in them share a program, unless padding would more than double the
-work of the smaller ones.  A chunk is computed by one call: cells with the same batch and number of
+work of one of them.  A chunk is computed by one call: cells with the same batch and number of
 rounds, whose draws are made once.
 
 A run has an address, a digest of all that decides its numbers.  A folder lists the addresses of the runs
@@ -40,7 +40,6 @@ __all__ = [
     "addresses",
     "chunks",
     "digest",
-    "every",
     "halves",
     "key_word",
     "looks",
@@ -51,7 +50,7 @@ __all__ = [
     "work_of",
 ]
 
-PADDING = 2.0  # most work of the smaller cells with padding, relative to that without
+PADDING = 2.0  # most work of a cell with padding, relative to that without
 # equal in a chunk: otherwise each cell gathers its own rows, or waits for the longest run
 SEPARATE = ("batch", "cohort", "local_steps", "rounds")
 BETTER = ("refresh", "k")  # equal in a chunk if chunks still have so many cells:
@@ -254,24 +253,21 @@ def chunks(
     return [
         Chunk(
             number,
-            tuple(group[i : i + wide]),
-            tuple(seeds[s : s + tall]),
+            cells,
+            some,
             (tall, wide),
-            every(program, group[0], eval_every),
+            _every(program.problem, program.cells[cells[0]]) if eval_every is None else eval_every,
             after,
         )
         for group in groups
-        for i in range(0, len(group), wide)
-        for s in range(0, len(seeds), tall)
+        for cells in _split(group, wide)
+        for some in _split(seeds, tall)
     ]
 
 
-def every(program: Program, cell: int, eval_every: int | None) -> int:
-    """Rounds between evaluations: as given, or as the work of a run suggests."""
-    if eval_every is not None:
-        return eval_every
-    one = program.cells[cell]
-    return cadence(one.facts.rounds or one.rounds, work(program.problem, one.values, one.facts))
+def _every(problem: Problem, cell: Cell) -> int:
+    """Rounds between evaluations, as the work of a run suggests."""
+    return cadence(cell.facts.rounds or cell.rounds, work(problem, cell.values, cell.facts))
 
 
 def halves(number: int, chunk: Chunk, parts: int) -> list[Chunk]:
@@ -293,8 +289,8 @@ def halves(number: int, chunk: Chunk, parts: int) -> list[Chunk]:
     ]
 
 
-def _split(positions: tuple[int, ...], most: int) -> list[tuple[int, ...]]:
-    return [positions[i : i + most] for i in range(0, len(positions), most)]
+def _split(positions: Sequence[int], most: int) -> list[tuple[int, ...]]:
+    return [tuple(positions[i : i + most]) for i in range(0, len(positions), most)]
 
 
 def work_of(program: Program, chunk: Chunk) -> Work:
@@ -352,32 +348,17 @@ def _same(value: Any) -> Any:
 # --- padding -------------------------------------------------------------------------------------
 
 
-def _buckets(study: Study, places: list[int]) -> Iterator[list[int]]:
-    """Split cells in halves, recursively, while padding costs the smaller ones too much work."""
-    cells = [study.cells[j] for j in places]
-    caps, own = _capacity(study, cells), [_capacity(study, [cell]) for cell in cells]
-
-    def lost(name: str) -> float:
-        return sum(
-            _work(study, cell, caps) - _work(study, cell, {**caps, name: mine[name]})
-            for cell, mine in zip(cells, own, strict=True)
-        )
-
-    def padding(few: Sequence[Cell]) -> float:
-        mine = _capacity(study, few)
-        padded = sum(_work(study, cell, caps) for cell in few)
-        return padded / sum(_work(study, cell, mine) for cell in few)
-
-    name = max(caps, key=lost, default="")
-    sizes = [mine.get(name, 0) for mine in own]
-    middle = math.sqrt(min(sizes) * max(sizes))
-    small = [j for j, size in zip(places, sizes, strict=True) if size <= middle]
-    large = [j for j, size in zip(places, sizes, strict=True) if size > middle]
-    if not large or padding([study.cells[j] for j in small]) <= PADDING:
-        yield places
-        return
-    yield from _buckets(study, small)
-    yield from _buckets(study, large)
+def _buckets(study: Study, places: Sequence[int]) -> Iterator[list[int]]:
+    """Divide cells, the largest first, so that padding costs none of them too much work."""
+    cells = study.cells
+    own = {j: _work(study, cells[j], _capacity(study, [cells[j]])) for j in places}
+    left = [*places]
+    while left:
+        caps = _capacity(study, [cells[j] for j in left])
+        alike = [j for j in left if _work(study, cells[j], caps) <= PADDING * own[j]]
+        alike = alike or [max(left, key=own.__getitem__)]
+        yield alike
+        left = sorted(set(left) - set(alike))
 
 
 def _capacity(study: Study, cells: Sequence[Cell]) -> dict[str, int]:

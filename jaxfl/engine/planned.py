@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
+import numpy as np
 
 from jaxfl.algorithms.standing import weaker
 from jaxfl.core.errors import InputError, require
@@ -32,7 +34,7 @@ from jaxfl.engine.plan import (
     trail,
     values_of,
 )
-from jaxfl.engine.runs import same, settings
+from jaxfl.engine.runs import settings
 from jaxfl.engine.store import Arrays, Store
 from jaxfl.privacy.events import Standing
 
@@ -212,7 +214,6 @@ class Planned:
             "studies": [_described(study) for study in self.grid.studies],
             "numbers": [_numbers(study.cells) for study in self.grid.studies],
             "proofs": [list(study.standing) for study in self.grid.studies],
-            "cells": [[name.setting, name.rounds] for names in self.names for name in names],
             "drawn": self.drawn,
         }
 
@@ -223,9 +224,12 @@ class Planned:
         begun = f"{folder} holds other runs"
         if not extend:
             way = "name another folder, or make them as they were, or more of them with {extend}"
-            names = ("axes", "keys", "options", "studies", "numbers")
-            before, mine = ({name: about[name] for name in names} for about in (stored, now))
-            same(begun, before, mine, way, suggested={"extend": True})
+            before, mine = (
+                [{**a["axes"], "keys": a["keys"], **a["options"]}, *a["studies"], *a["numbers"]]
+                for a in (stored, now)
+            )
+            for pair in zip(before, mine, strict=False):  # as many, if their axes are the same
+                _same(begun, *pair, way, suggested={"extend": True})
             return
         way = "give a grid that holds all of it, or name another folder"
         for name, labels in stored["axes"].items():
@@ -234,43 +238,59 @@ class Planned:
             lost = f"its {name} has {', '.join(sorted(missing))}, and this one's has not"
             require(not missing, lambda: f"{begun}: {lost}", way)
         most: dict[str, int] = {}
-        for setting, T in now["cells"]:
-            most[setting] = max(T, most.get(setting, 0))
-        for setting, T in stored["cells"]:
+        for name in itertools.chain(*self.names):
+            most[name.setting] = max(name.rounds, most.get(name.setting, 0))
+        for _, setting, T, _ in (cell for line in self.store.programs for cell in line["cells"]):
             if setting not in most:
-                before, mine = (
-                    {
-                        **about["options"],
-                        "stop": None,  # a run may go on without the rule that has ended it
-                        "given": about["given"],
-                        "studies": about["studies"][:1],
-                    }
-                    for about in (stored, now)
-                )
-                same(begun, before, mine, way)
+                # a run may go on without the rule that has ended it
+                both = [
+                    {**a["options"], "stop": None, **a["given"], **a["studies"][0]}
+                    for a in (stored, now)
+                ]
+                _same(begun, both[0], both[1], way)
                 raise InputError(begun, way)
             done = f"lies before round {T}, which {folder} has reached already"
             require(most[setting] >= T, done, "give at least as many", rounds=most[setting])
         kept = [key for key in stored["keys"] if key in now["keys"]]
-        same(begun, {"keys": stored["keys"]}, {"keys": kept or now["keys"]}, way)
+        _same(begun, {"keys": stored["keys"]}, {"keys": kept or now["keys"]}, way)
 
     def check_draws(self) -> None:
         """Raise where what is left would draw other numbers than what is there."""
         begun = f"{self.store.folder} was begun with other draws"
         way = "finish it as it was begun, or start over in another folder"
-        same(begun, self.drawn, drawn(), way)
+        _same(begun, self.drawn, drawn(), way)
+
+
+def _same(
+    begun: str, stored: Mapping[str, Any], now: Mapping[str, Any], way: str, **how: Any
+) -> None:
+    """Raise, with the first difference, unless both are the same."""
+    for name in {**now, **stored}:
+        before, mine = (about.get(name) for about in (stored, now))
+        if name == "objective" and np.allclose(before, mine, 1e-5, 1e-6, equal_nan=True):  # type: ignore[arg-type]
+            continue  # devices may differ in the last digits
+        if before != mine:
+            words = f"{begun}: its {name} is {_short(before)}, this one's {_short(mine)}"
+            raise InputError(words, way, **how)
+
+
+def _short(value: Any) -> str:
+    """A value in one short line, or the only value of a list."""
+    text = json.dumps(value[0] if isinstance(value, list) and len(value) == 1 else value)
+    return text if len(text) <= 120 else f"{text[:117]}..."
 
 
 def _described(study: Study) -> dict[str, Any]:
     """What identifies a study, in words, and its objective at some points."""
     about = settings(study.algorithm, study.problem, study.standing)
     points = [float(number) for number in about["objective"].split()]
-    return {**{name: about[name] for name in SAME}, "objective": points}
+    same = {name: about[name] for name in SAME if name != "parts"}
+    return {**same, **about["parts"], "objective": points}
 
 
 def _name(described: Mapping[str, Any]) -> str:
     """Devices may differ in the last digits of an objective."""
-    return digest({name: described[name] for name in SAME})
+    return digest({name: value for name, value in described.items() if name != "objective"})
 
 
 def _numbers(cells: Sequence[Cell]) -> dict[str, list[str]]:

@@ -9,7 +9,7 @@ import contextlib
 import math
 import time
 import warnings
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -58,7 +58,6 @@ SERIES, OF_CLIENTS = 20, 4  # values kept per run and evaluation, and of each cl
 MORE_MEMORY = {"memory": None}
 PREFIXES = ("used_", "applies_", "chosen_")  # of variables of results
 REPORTED_OPTIONS = ("paired", "noise", "matmul_precision", "keep", "eval_every", "metrics_on")
-OWN = ("algorithm", "problem", "messages", "score", "score_error", "candidates", "found")
 
 
 class How(NamedTuple):
@@ -92,19 +91,20 @@ class Computed(NamedTuple):
 
 def check_names(names: Iterable[str], options: Options) -> None:
     """Raise for axes and metrics whose names results use for something else."""
+
+    def is_free(name: str) -> bool:
+        return name not in REPORTED and not str(name).startswith(PREFIXES)
+
     for name in names:
         require(
-            name not in REPORTED and not str(name).startswith(PREFIXES),
+            is_free(name),
             f"An axis of a sweep cannot be called {name!r}, which its result reports",
             "give the argument or the hyper-parameter another name",
         )
+    taken = {*names, "seed", "algorithm", "problem", *Info._fields}
     for name, _ in options.extra:
-        taken = {*names, "seed", "last_round", "diverged_at", "complete", *Info._fields, *OWN}
-        require(
-            name not in taken and name not in REPORTED and not name.startswith(PREFIXES),
-            f"A metric cannot be called {name!r}",
-            "take another name",
-        )
+        free = is_free(name) and name not in taken
+        require(free, f"A metric cannot be called {name!r}", "take another name")
 
 
 def computed(
@@ -351,15 +351,11 @@ def _announced(planned: Planned, todo: Sequence[int], fit: _Fit, disk: tuple[int
     works = [work(program, chunk) for chunk, program in left]
     rounds, seen = sum(r for r, _ in works), sum(e for _, e in works)
     runs = sum(chunk.runs for chunk, _ in left)
-    seeds: dict[int, set[int]] = {}
-    for chunk, _ in left:
-        seeds.setdefault(chunk.program, set()).update(chunk.seeds)
-    lines = {
-        chunk.program: line(
-            program, planned.grid, len(seeds[chunk.program]), math.prod(chunk.shape)
-        )
-        for chunk, program in left
-    }
+    seeds, lines = defaultdict[int, set[int]](set), {}
+    for chunk, program in left:
+        seeds[chunk.program].update(chunk.seeds)
+        count, size = len(seeds[chunk.program]), math.prod(chunk.shape)
+        lines[chunk.program] = line(program, planned.grid, count, size)
     return Plan(
         planned.grid.runs,
         tuple(lines.values()),
