@@ -13,9 +13,10 @@ import numpy as np
 
 from jaxfl.core.errors import require
 from jaxfl.core.types import Info, Source
-from jaxfl.engine.dataset import SKIPPED, Found, accounted, record_of
+from jaxfl.engine.dataset import SKIPPED, accounted, record_of
 from jaxfl.engine.log import Entry, Log
 from jaxfl.engine.plan import Chunk, looks
+from jaxfl.engine.planned import Planned
 from jaxfl.engine.results import labelled
 from jaxfl.engine.runs import DONE, LOST, Record, totals
 from jaxfl.engine.store import Arrays
@@ -143,7 +144,7 @@ class Watch:
     stopped it.
     """
 
-    def __init__(self, callbacks: Callbacks, found: Found, alone: bool) -> None:
+    def __init__(self, callbacks: Callbacks, found: Planned, alone: bool) -> None:
         self.callbacks, self.found, self.alone = callbacks, found, alone
         self.chunk: Chunk | None = None  # in progress
         self.count = 0  # its evaluations that were handed over

@@ -7,19 +7,20 @@ import itertools
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
 from jaxfl.core.schedules import Schedule
-from jaxfl.core.types import Info, Key, Problem, State
+from jaxfl.core.types import Info, Problem, State
 from jaxfl.engine import results
 from jaxfl.engine.grid import TUNED, Cell, Grid, Study
 from jaxfl.engine.ledger import differing
 from jaxfl.engine.log import Entry, Log
-from jaxfl.engine.plan import Chunk, Options, Program
+from jaxfl.engine.plan import Chunk, Options
+from jaxfl.engine.planned import Planned
 from jaxfl.engine.program import DECILES, FEW
 from jaxfl.engine.runs import DONE, LOST, Record, noisy, settings, totals
 from jaxfl.engine.store import Arrays
@@ -35,7 +36,6 @@ __all__ = [
     "ACCOUNTED",
     "REPORTED",
     "SKIPPED",
-    "Found",
     "accounted",
     "clients_of",
     "dataset",
@@ -59,21 +59,10 @@ PROOF = ("claimed_eps", "delta", "delta_at_claimed", "tried", "eps_of_choice", "
 WHOLE = ("seed", "last_round", "complete", "flag", "noisy", "n", "stated")
 
 
-class Found(NamedTuple):
-    """Planned chunks by their numbers, with their arrays where they are finished."""
-
-    grid: Grid
-    keys: Sequence[Key]  # of the seeds
-    options: Options
-    programs: Mapping[int, Program]
-    chunks: Mapping[int, tuple[Chunk, Arrays | None]]
-
-    def study(self, chunk: Chunk) -> Study:
-        return self.grid.studies[self.programs[chunk.program].study]
-
-
-def dataset(found: Found, about: Mapping[str, Any]) -> xarray.Dataset:
-    """The whole grid; cells of missing chunks are NaN and not ``complete``.
+def dataset(
+    planned: Planned, found: Mapping[int, Arrays | None], about: Mapping[str, Any]
+) -> xarray.Dataset:
+    """The whole grid, with these arrays of its chunks; runs of missing ones are NaN and not ``complete``.
 
     Dimensions: the axes, ``seed``, ``round`` (those at which metrics were taken), ``client``,
     ``coordinate``.  ``utility`` is what the papers plot, the average of ``grad_norm_sq`` over the
@@ -81,37 +70,38 @@ def dataset(found: Found, about: Mapping[str, Any]) -> xarray.Dataset:
     """
     import xarray
 
-    grid = found.grid
-    table = _Table(found)
+    grid, options = planned.grid, planned.options
+    table = _Table(grid, found.values())
     alike = len({study.problem.n for study in grid.studies}) == 1
     runs: dict[Any, list[Record]] = {}  # by the place of their cell
-    for chunk, arrays in found.chunks.values():
-        study, cells = found.study(chunk), found.programs[chunk.program].cells
+    for number, arrays in found.items():
+        chunk, cells = planned.chunks[number], planned.program(number).cells
+        study = planned.study(chunk)
         for (j, c), (i, seed) in itertools.product(enumerate(chunk.cells), enumerate(chunk.seeds)):
             cell, at = cells[c], (i, j)
             where = (*_where(study, cell), seed)
             table.put("last_round", where, cell.rounds, blank=-1)
             table.put("complete", where, arrays is not None, blank=0)
-            for name in ("diverged_at", "stopped_at")[: 1 + (found.options.stop is not None)]:
+            for name in ("diverged_at", "stopped_at")[: 1 + (options.stop is not None)]:
                 table.put(name, where, math.nan if arrays is None else arrays[name][at])
-            record = record_of(found, chunk, arrays, at)
+            record = record_of(planned, chunk, arrays, at)
             runs.setdefault((study.place, cell.place), []).append(record)
             if arrays is not None:
-                for name, dims, values in _variables(record, arrays, at, found.options, alike):
+                for name, dims, values in _variables(record, arrays, at, options, alike):
                     table.put(name, where, values, dims, arrays["rounds"])
     for study in grid.studies:
-        starts = _starts(found, study)
+        starts = _starts(planned, study)
         for cell in study.cells:
             mine = runs[study.place, cell.place]
-            for name, number in _facts(found, cell, mine, starts).items():
+            for name, value in _facts(planned, cell, mine, starts).items():
                 name = "delta_of_eps" if name == "delta" and name in table.axes else name
-                table.put(name, _where(study, cell), number)
+                table.put(name, _where(study, cell), value)
     for i, axis in enumerate(grid.numbers):
         does = {study.place: study.cells[0].place[i] is not None for study in grid.studies}
         for place, applies in {} if all(does.values()) else does.items():
             table.put(f"applies_{axis.name}", place, applies, blank=1)
-    out = xarray.Dataset(table.data, _coordinates(table, found, alike))
-    _label(out, found)
+    out = xarray.Dataset(table.data, _coordinates(table, planned, alike))
+    _label(out, planned)
     spans = {
         axis.name: {"values": list(axis.labels), "static": axis.static, "problem": axis.posed}
         for axis in grid.axes
@@ -154,10 +144,11 @@ def single(ds: xarray.Dataset, record: Record, report: Report | None) -> xarray.
 
 
 def record_of(
-    found: Found, chunk: Chunk, arrays: Arrays | None, at: tuple[int, int] = (0, 0)
+    planned: Planned, chunk: Chunk, arrays: Arrays | None, at: tuple[int, int] = (0, 0)
 ) -> Record:
     """What is known of the run at this place in the arrays of a chunk; its state has the round alone."""
-    study, cell = found.study(chunk), found.programs[chunk.program].cells[chunk.cells[at[1]]]
+    study, program = planned.study(chunk), planned.programs[chunk.program]
+    cell = program.cells[chunk.cells[at[1]]]
     rounds, ended, log = cell.rounds, "unfinished", Log()
     if arrays is not None:
         lost, stopped, why = (arrays[name][at] for name in ("diverged_at", "stopped_at", "ended"))
@@ -165,7 +156,7 @@ def record_of(
         ended = LOST.format(int(lost)) if lost == lost else str(why) or DONE
         counts = {name: arrays[name][at] for name in Info._fields}
         seen = np.flatnonzero(np.isfinite(counts["clients"]))
-        if "eps_spent" not in found.options.keep:
+        if "eps_spent" not in planned.options.keep:
             seen = seen[-1:]
         rows = [{name: int(a[k]) for name, a in counts.items()} for k in seen]
         ticks = arrays["rounds"][seen].tolist()
@@ -175,15 +166,15 @@ def record_of(
         **settings(study.algorithm, study.problem, study.standing),
         "eval_every": chunk.every,
         "until": cell.rounds,
-        "matmul_precision": found.options.matmul_precision,
+        "matmul_precision": planned.options.matmul_precision,
     }
     about |= {"stop": list(chunk.rules)} if chunk.rules else {}
-    if found.options.metrics_on != "train":
-        about["metrics_on"] = found.options.metrics_on
+    if planned.options.metrics_on != "train":
+        about["metrics_on"] = planned.options.metrics_on
     record = Record(
         study.algorithm,
         study.problem,
-        found.keys[chunk.seeds[at[0]]],
+        planned.keys[chunk.seeds[at[0]]],
         cell.values,
         cell.sources,
         cell.facts,
@@ -261,7 +252,7 @@ def accounted(evaluations: int) -> npt.NDArray[np.int64]:
 
 
 def _facts(
-    found: Found, cell: Cell, runs: Sequence[Record], starts: Sequence[Any]
+    planned: Planned, cell: Cell, runs: Sequence[Record], starts: Sequence[Any]
 ) -> dict[str, float]:
     """The hyper-parameters of a cell, and the privacy of its worst run and of all runs tried.
 
@@ -277,8 +268,8 @@ def _facts(
     out |= {"noisy": float(private), "n": float(cell.facts.n), "stated": 0.0}
     if not private:
         return {**out, "proven_eps": math.inf, "flag": 0.0}
-    tried = _tried(found.grid, cell)
-    shared = found.options.paired and tried > len(found.grid.seeds)
+    tried = _tried(planned.grid, cell)
+    shared = planned.options.paired and tried > len(planned.grid.seeds)
     for run in runs:
         run.points = (*((0, x) for x in starts), *run.points)
     kinds = {(int(run.state.t), run.clamped, run.ended.startswith("diverged")): run for run in runs}
@@ -311,11 +302,11 @@ def _tried(grid: Grid, cell: Cell) -> int:
     return math.prod(tuned) * len(grid.seeds)
 
 
-def _starts(found: Found, study: Study) -> list[Any]:
+def _starts(planned: Planned, study: Study) -> list[Any]:
     """The different initial models, if a cell states a bound of its gradients."""
     if not any("gradient_bound" in cell.values for cell in study.cells):
         return []
-    return list({id(x): x for x in (start(key, study.problem) for key in found.keys)}.values())
+    return list({id(x): x for x in (start(key, study.problem) for key in planned.keys)}.values())
 
 
 @functools.lru_cache(maxsize=4096)
@@ -335,10 +326,9 @@ def _where(study: Study, cell: Cell) -> tuple[Any, ...]:
 class _Table:
     """Variables over axes, seeds and rounds, made as their first values come."""
 
-    def __init__(self, found: Found) -> None:
-        grid = found.grid
+    def __init__(self, grid: Grid, found: Iterable[Arrays | None]) -> None:
         self.axes = {axis.name: len(axis.values) for axis in grid.axes} | {"seed": len(grid.seeds)}
-        ticks = {int(r) for _, arrays in found.chunks.values() if arrays for r in arrays["rounds"]}
+        ticks = {int(r) for arrays in found if arrays for r in arrays["rounds"]}
         self.ticks = sorted(ticks or {0})
         self.data: dict[str, tuple[tuple[str, ...], Array]] = {}
 
@@ -368,13 +358,13 @@ class _Table:
         self.data[name][1][tuple(where)] = values
 
 
-def _coordinates(table: _Table, found: Found, alike: bool) -> dict[str, Any]:
-    axes, grid = found.grid.axes, found.grid
+def _coordinates(table: _Table, planned: Planned, alike: bool) -> dict[str, Any]:
+    axes, grid = planned.grid.axes, planned.grid
     coords: dict[str, Any] = {axis.name: (axis.name, list(axis.labels)) for axis in axes}
     coords["seed"] = ("seed", list(grid.seeds))
     coords["round"] = ("round", np.asarray(table.ticks, np.int32))
     dims = {dim for of, _ in table.data.values() for dim in of}
-    if "client" in dims or (alike and "clients" in found.options.keep):
+    if "client" in dims or (alike and "clients" in planned.options.keep):
         coords["client"] = ("client", clients_of(grid.studies[0].problem))
     if "quantile" in dims:
         coords["quantile"] = ("quantile", np.asarray(DECILES))
@@ -393,15 +383,15 @@ def clients_of(problem: Problem) -> Array:
 # --- names and units -----------------------------------------------------------------------------
 
 
-def _label(out: xarray.Dataset, found: Found) -> None:
+def _label(out: xarray.Dataset, planned: Planned) -> None:
     """Give each variable its type, unit and name."""
-    data = found.options.metrics_on
-    stated = all(study.standing.kind == "stated" for study in found.grid.studies)
+    data = planned.options.metrics_on
+    stated = all(study.standing.kind == "stated" for study in planned.grid.studies)
     for key in list(out.variables):
         name = str(key)
         if name in WHOLE or name.startswith("applies_"):
             out[key] = out[key].astype(np.int32)
-        units, words = _words(name, found.grid)
+        units, words = _words(name, planned.grid)
         words = words if data == "train" else words.replace("training", data)
         if stated:
             words = words.replace("eps proven", "eps by the user's event, not checked,")
@@ -410,7 +400,7 @@ def _label(out: xarray.Dataset, found: Found) -> None:
         out["utility"].attrs["comment"] = (
             "average over the evaluated rounds so far, round 0 included"
         )
-    some = {study.problem.evaluated for study in found.grid.studies}
+    some = {study.problem.evaluated for study in planned.grid.studies}
     if len(some) == 1 and (k := some.pop()) is not None and data == "train" and "loss" in out:
         out["loss"].attrs["comment"] = f"on {k:,} records of each client, evenly spaced"
     if "eps_spent" in out:

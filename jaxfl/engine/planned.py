@@ -17,7 +17,6 @@ from jaxfl.core.types import Key
 from jaxfl.core.version import __version__
 from jaxfl.engine import stopping
 from jaxfl.engine.checkpoint import Place
-from jaxfl.engine.dataset import Found
 from jaxfl.engine.grid import Cell, Grid, Study, word
 from jaxfl.engine.plan import (
     SAME,
@@ -85,16 +84,18 @@ class Planned:
         """The program of a chunk."""
         return self.programs[self.chunks[number].program]
 
+    def study(self, chunk: Chunk) -> Study:
+        return self.grid.studies[self.programs[chunk.program].study]
+
     @property
     def current(self) -> list[int]:
         """The chunks of which the result consists."""
         divided = self.store.divided()
         return [number for number in self.chunks if number not in divided]
 
-    def found(self, read: Callable[[int], Arrays | None]) -> Found:
-        """The runs with the arrays of their chunks."""
-        chunks = {number: (self.chunks[number], read(number)) for number in self.current}
-        return Found(self.grid, self.keys, self.options, self.programs, chunks)
+    def read(self) -> dict[int, Arrays | None]:
+        """The arrays of the chunks of which the result consists, where they are finished."""
+        return {number: self.store.read(number) for number in self.current}
 
     # --- what is missing -------------------------------------------------------------------------
 

@@ -27,7 +27,7 @@ from jaxfl.core.types import Info, Key
 from jaxfl.engine import loop
 from jaxfl.engine.callbacks import Callback, Callbacks, Watch
 from jaxfl.engine.compute import Machine, Saves, TooLarge, budget
-from jaxfl.engine.dataset import REPORTED, Found
+from jaxfl.engine.dataset import REPORTED
 from jaxfl.engine.driver import TRIES, Driver, Executor
 from jaxfl.engine.executors import opened
 from jaxfl.engine.grid import Grid
@@ -45,7 +45,7 @@ from jaxfl.engine.program import (
 from jaxfl.engine.progress import Plan, Progress, Tracker, line, show, work
 from jaxfl.engine.results import RESULT
 from jaxfl.engine.runs import settings
-from jaxfl.engine.store import CHUNK, ROOM, Store
+from jaxfl.engine.store import CHUNK, ROOM, Arrays, Store
 from jaxfl.engine.worker import Content
 
 __all__ = ["Computed", "How", "check_names", "computed", "finished", "report_failures"]
@@ -79,14 +79,15 @@ class How(NamedTuple):
 class Computed(NamedTuple):
     """The runs of a grid, and where they are kept."""
 
-    store: Store
-    found: Found
+    planned: Planned
+    found: Mapping[int, Arrays | None]  # of finished chunks
     about: dict[str, Any]
     failures: Mapping[int, str] = {}
 
     @property
     def result(self) -> Path | None:
-        return None if self.store.folder is None else self.store.path(RESULT)
+        store = self.planned.store
+        return None if store.folder is None else store.path(RESULT)
 
 
 def check_names(names: Iterable[str], options: Options) -> None:
@@ -131,11 +132,10 @@ def computed(
         machine = None if how.executor is not None else Machine(devices, how.memory)
         room = budget(how.memory, [HOST]) if machine is None else machine.available
         todo = _plan(planned, _Fit(devices, room, how.runs_at_once), how, alone)
-        found = planned.found(lambda number: None)
         report = stack.enter_context(bar)
-        watch = Watch(stack.enter_context(listed), found, alone) if listed else None
-        tracker = Tracker(found, todo, report, watch, alone)
-        for n in found.chunks if report is not None or watch is not None else ():
+        watch = Watch(stack.enter_context(listed), planned, alone) if listed else None
+        tracker = Tracker(planned, todo, report, watch, alone)
+        for n in planned.current if report is not None or watch is not None else ():
             if n not in todo and (arrays := store.read(n)) is not None:
                 tracker.known(n, arrays)
         saves, planning = Saves(store, planned.sources), time.perf_counter() - began
@@ -150,14 +150,15 @@ def computed(
             failures = driver.failures
         if not alone:
             tracker.doing("merging the chunks")
-        found = planned.found(store.read)
-        about = _about(found)
+        found = planned.read()
+        about = _about(planned, found)
         if machine is not None:
             about |= {
                 "compilations": machine.compilations,
                 "compile_seconds": planning * alone + machine.compile_seconds,
             }
-    return Computed(store, found, {**about, "seconds": time.perf_counter() - began}, failures)
+    about["seconds"] = time.perf_counter() - began
+    return Computed(planned, found, about, failures)
 
 
 def _plan(planned: Planned, fit: _Fit, how: How, alone: bool) -> list[int]:
@@ -198,26 +199,26 @@ def finished(make: Callable[[], Grid], key: Key, options: Options, how: How) -> 
     planned.check(extend=True)
     planned.complete(lambda program: (RUNS, 1))
     store.most = ROOM * sum(_bytes(planned, n) for n in planned.current) + CHUNK
-    found = planned.found(store.read)
-    return Computed(store, found, _about(found))
+    found = planned.read()
+    return Computed(planned, found, _about(planned, found))
 
 
-def _about(found: Found) -> dict[str, Any]:
+def _about(planned: Planned, found: Mapping[int, Arrays | None]) -> dict[str, Any]:
     """How far runs are, what all of them share, and what it took."""
-    whole = all(arrays is not None for _, arrays in found.chunks.values())
-    first = {id(study.problem): study for study in reversed(found.grid.studies)}
+    studies, whole = planned.grid.studies, all(arrays is not None for arrays in found.values())
+    first = {id(study.problem): study for study in reversed(studies)}
     records = [settings(s.algorithm, s.problem, s.standing) for s in first.values()]
-    several = len({study.algorithm.name for study in found.grid.studies}) > 1
+    several = len({study.algorithm.name for study in studies}) > 1
     own = ("algorithm", "parts", "per_record") if several else ()
     shared = _common(records, [name for name in records[0] if name not in own])
-    facts = [study.cells[0].facts._asdict() for study in found.grid.studies]
-    words = found.options.words()
+    facts = [study.cells[0].facts._asdict() for study in studies]
+    words = planned.options.words()
     return {
         "ended": "finished" if whole else "unfinished",
         **{name: words[name] for name in REPORTED_OPTIONS},
-        "settings": {**shared, "key": np.asarray(jax.random.key_data(found.keys[0])).tolist()},
+        "settings": {**shared, "key": np.asarray(jax.random.key_data(planned.keys[0])).tolist()},
         "facts": _common(facts, ("n", "m", "m_max", "d")),
-        "chunks": len(found.chunks),
+        "chunks": len(found),
         "compilations": 0,
         "compile_seconds": 0.0,
         "seconds": 0.0,
@@ -279,9 +280,9 @@ def report_failures(done: Computed, level: int = 3) -> None:
     if not done.failures:
         return
     first = next(iter(done.failures.values())).rstrip(".")
-    count = f"{len(done.failures):,} of {len(done.found.chunks):,} chunks failed {TRIES} times"
+    count = f"{len(done.failures):,} of {len(done.found):,} chunks failed {TRIES} times"
     words = f"{count}, the first because of {first}"
-    if done.store.folder is None:
+    if done.planned.store.folder is None:
         text = f"{words}: their runs are missing in the result."
         warnings.warn(text, JaxflWarning, stacklevel=level)
         return

@@ -60,7 +60,8 @@ class Run(Record):
         """The run as a labelled ``xarray.Dataset``."""
         assert self.computed is not None
         report = self.privacy() if noisy(self.algorithm, self.values) else None
-        return single(dataset(self.computed.found, self.computed.about), self, report)
+        done = self.computed
+        return single(dataset(done.planned, done.found, done.about), self, report)
 
     def save(self, path: str | Path) -> Path:
         """Write :meth:`dataset` to one file, which :func:`jaxfl.load` reads back."""
@@ -98,7 +99,7 @@ class Run(Record):
         rounds, t = whole("rounds", rounds, 1), int(np.max(self.state.t))
         late = f"lies before round {t}, which this run has reached already"
         require(t <= rounds, late, "ask for more", rounds=rounds)
-        found = self.computed.found
+        found = self.computed.planned
         study = found.grid.studies[0]
         cell = study.cells[0]._replace(rounds=rounds)
         # raises for more samples than a client has, and for a schedule that ends with the planned rounds
@@ -109,7 +110,7 @@ class Run(Record):
         stopping.check(stop, found.options.metrics_on)
         options, how = found.options._replace(stop=stop), How(extend=True, **more)
         assert self.base is not None
-        done = computed(lambda: grid, self.base, options, how, True, self.computed.store.detached())
+        done = computed(lambda: grid, self.base, options, how, True, found.store.detached())
         return _run(done, self.base)
 
 
@@ -248,8 +249,9 @@ def simulated(make: Callable[[], Grid], base: Key, options: Options, how: How) -
 
 def _run(done: Computed, base: Key) -> Run:
     """The run of a grid that has one, with its state and its history."""
-    store, found = done.store, done.found
-    ((number, (chunk, arrays)),) = found.chunks.items()
+    found, store = done.planned, done.planned.store
+    ((number, arrays),) = done.found.items()
+    chunk = found.chunks[number]
     program = found.programs[chunk.program]
     study = found.grid.studies[0]
     record = record_of(found, chunk, arrays)

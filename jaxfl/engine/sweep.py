@@ -146,7 +146,7 @@ def swept(
     done = finished(make, base, options, how) if only else computed(make, base, options, how)
     words = {name: str(value) for name, value in fixed.items() if name != "rounds"}
     about = {"rounds": fixed.get("rounds"), "numbers": words}
-    ds = dataset(done.found, {**done.about, **about})
+    ds = dataset(done.planned, done.found, {**done.about, **about})
     if done.result is not None and not only:
         save(ds, done.result)
     report_failures(done)
