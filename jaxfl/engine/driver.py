@@ -113,7 +113,7 @@ class Driver:
                     future.cancel()  # type: ignore[attr-defined]
 
     def _submit(self, number: int, chunk: Chunk, attempt: int) -> Future:
-        before, store = self.saves.found(number, chunk), self.saves.store
+        before, store = self.saves.found(number), self.saves.store
         # where a checkpoint cannot be written, the next turn is the last
         pauses = store.folder is not None and self.saves.took < float("inf")
         task = {

@@ -16,7 +16,7 @@ from jaxfl.core.errors import InputError, require
 from jaxfl.core.types import Key
 from jaxfl.core.version import __version__
 from jaxfl.engine import stopping
-from jaxfl.engine.checkpoint import Place
+from jaxfl.engine.checkpoint import Content, Place, joined
 from jaxfl.engine.grid import Cell, Grid, Study, word
 from jaxfl.engine.plan import (
     SAME,
@@ -166,17 +166,28 @@ class Planned:
                     found.setdefault(T, {}).setdefault((read, key), []).append(one)
         return found
 
-    def sources(self, number: int) -> list[list[tuple[int, Place]]] | None:
-        """Where the runs of a chunk have begun; None where they begin with it."""
-        chunk = self.chunks[number]
-        if not chunk.after:
-            return None
+    def checkpoint(self, number: int) -> Content | None:
+        """The checkpoint of a chunk, or one of all the shorter runs that it continues; None without.
+
+        Runs that a rule has ended go on, unless the same rule holds for the longer ones.
+        """
+        found, chunk = self.store.saved(number), self.chunks[number]
+        if found is not None or not chunk.after:
+            return found
         program = self.program(number)
-        rows = [
-            [self._past(program.study, program.places[c], s)[:2] for c in chunk.cells]
+        past = [
+            [self._past(program.study, program.places[c], s) for c in chunk.cells]
             for s in chunk.seeds
         ]
-        return None if any(n < 0 for row in rows for n, _ in row) else rows
+        files = {one.chunk: self.store.saved(one.chunk) for row in past for one in row}
+        if any(file is None or file[1]["at"] != chunk.after for file in files.values()):
+            return None
+        rows: Any = [[(files[one.chunk], one.place) for one in row] for row in past]
+        arrays, about = joined(rows)
+        before = (self.store.chunks[other]["rules"] for other in files)
+        if not all(stopping.holds(chunk.rules, rules) for rules in before):
+            arrays["ended"] = np.full_like(arrays["ended"], "")
+        return arrays, {**about, "owner": self.store.owner(number)}
 
     # --- adding ----------------------------------------------------------------------------------
 

@@ -138,7 +138,7 @@ def computed(
         for n in planned.current if report is not None or watch is not None else ():
             if n not in todo and (arrays := store.read(n)) is not None:
                 tracker.known(n, arrays)
-        saves, planning = Saves(store, planned.sources), time.perf_counter() - began
+        saves, planning = Saves(store, planned.checkpoint), time.perf_counter() - began
         failures: Mapping[int, str] = {}
         if machine is not None:
             _here(machine, planned, todo, saves, tracker)

@@ -14,7 +14,7 @@ import io
 import json
 import os
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -35,8 +35,8 @@ from jaxfl.core.files import (
     writable,
 )
 from jaxfl.core.version import __version__
-from jaxfl.engine import checkpoint, stopping
-from jaxfl.engine.checkpoint import Batch, Content, Place
+from jaxfl.engine import checkpoint
+from jaxfl.engine.checkpoint import Batch, Content
 from jaxfl.engine.plan import digest
 from jaxfl.engine.results import RESULT
 
@@ -225,21 +225,6 @@ class Store(contextlib.ExitStack):
         with contextlib.suppress(OSError), open(self.state(number), "rb") as file:
             return checkpoint.take(file, self.owner(number))
         return None
-
-    def gathered(self, number: int, at: Sequence[Sequence[tuple[int, Place]]], t: int) -> Any:
-        """A checkpoint of runs that other chunks have brought to round t; None unless all have.
-
-        Runs that a rule has ended go on, unless the same rule holds for the longer ones.
-        """
-        files = {other: self.saved(other) for row in at for other, _ in row}
-        if any(found is None or found[1]["at"] != t for found in files.values()):
-            return None
-        rows: Any = [[(files[other], place) for other, place in row] for row in at]
-        found, about = checkpoint.joined(rows)
-        rules = self.chunks[number]["rules"]
-        if not all(stopping.holds(rules, self.chunks[other]["rules"]) for other in files):
-            found["ended"] = np.full_like(found["ended"], "")
-        return found, {**about, "owner": self.owner(number)}
 
 
 def refuse_older(folder: Path) -> None:

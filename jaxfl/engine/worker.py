@@ -132,10 +132,11 @@ class Turn(Saves):
     """
 
     def __init__(self, task: Mapping[str, Any]) -> None:
-        super().__init__(Store(None))  # which keeps nothing: the reply has the checkpoint
+        # The store keeps nothing: the reply has the checkpoint.
+        super().__init__(Store(None), self._before)
         self.task, self.until, self.store.keep = task, math.inf, task["keep"]
 
-    def found(self, number: int, chunk: Chunk) -> checkpoint.Content | None:
+    def _before(self, number: int) -> checkpoint.Content | None:
         before = self.task["checkpoint"]
         return None if before is None else checkpoint.take(io.BytesIO(before), self.task["owner"])
 
