@@ -98,9 +98,8 @@ class Grid(NamedTuple):
 
 def spans(given: Mapping[str, Any]) -> tuple[dict[str, tuple[Any, ...]], dict[str, Any]]:
     """Divide keywords into axes, which are lists of values, and values for all runs."""
-    listed = {name: value for name, value in given.items() if _is_axis(value)}
-    fixed = {name: value for name, value in given.items() if name not in listed}
-    return {name: _values(name, values) for name, values in listed.items()}, fixed
+    axes = {name: _values(name, value) for name, value in given.items() if _is_axis(value)}
+    return axes, {name: value for name, value in given.items() if name not in axes}
 
 
 def _is_axis(value: Any) -> bool:
@@ -130,8 +129,13 @@ def lay_out(
     numbers = {name: schedule(value) if varies(value) else value for name, value in numbers.items()}
     make, taken = _maker(build, given, parts)
     pose, posing = _poser(problem, given)
-    static = [_static(n, values, n in posing) for n, values in given.items() if n in taken | posing]
-    spanned = [_numbers(n, values) for n, values in given.items() if n not in taken | posing]
+    static, spanned = [], []
+    for name, values in given.items():
+        if name in taken | posing:
+            static.append(Axis(name, values, _labels(values), True, name in posing))
+        else:
+            values = tuple(_number(name, value) for value in values)
+            spanned.append(Axis(name, values, _labels(values), False))
     static.sort(key=lambda axis: axis.name != "algorithm")
     combined = []
     for place in itertools.product(*(range(len(axis.values)) for axis in static)):
@@ -315,24 +319,20 @@ def word(value: Any) -> str:
     return str(value)
 
 
-def _static(name: str, values: tuple[Any, ...], posed: bool) -> Axis:
+def _labels(values: tuple[Any, ...]) -> tuple[Any, ...]:
     numeric = all(isinstance(v, int | float) and not isinstance(v, bool) for v in values)
-    return Axis(name, values, tuple(map(float if numeric else word, values)), True, posed)
+    return tuple(map(float if numeric else word, values))
 
 
-def _numbers(name: str, values: tuple[Any, ...]) -> Axis:
-    def read(value: Any) -> Any:
-        if (isinstance(value, str) and not reads(value)) or callable(value):
-            return schedule(value, word(value))
-        if name == "rounds":
-            return whole(name, value, 1)
-        if not isinstance(value, Schedule):
-            number(name, value)
-        return value
-
-    made = tuple(map(read, values))
-    plain = not any(isinstance(value, Schedule) for value in made)
-    return Axis(name, made, tuple(map(float if plain else word, made)), False)
+def _number(name: str, value: Any) -> Any:
+    """A value of a hyper-parameter on its axis."""
+    if (isinstance(value, str) and not reads(value)) or callable(value):
+        return schedule(value, word(value))
+    if name == "rounds":
+        return whole(name, value, 1)
+    if not isinstance(value, Schedule):
+        number(name, value)
+    return value
 
 
 def seeds_of(seeds: int | Sequence[int]) -> tuple[int, ...]:

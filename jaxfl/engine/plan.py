@@ -74,9 +74,7 @@ class Options(NamedTuple):
 
     def words(self) -> dict[str, Any]:
         """The options in words, as a folder keeps them."""
-        own = {"metrics": [name for name, _ in self.extra]}
-        stop = None if self.stop is None else list(self.stop)
-        return {**self._asdict(), "stop": stop, "keep": list(self.keep), **own} | {"extra": None}
+        return {**self._asdict(), "extra": None, "metrics": [name for name, _ in self.extra]}
 
 
 class Program(NamedTuple):
