@@ -82,7 +82,7 @@ def dataset(
             where = (*_where(study, cell), seed)
             table.put("last_round", where, cell.rounds, blank=-1)
             table.put("complete", where, arrays is not None, blank=0)
-            for name in ("diverged_at", "stopped_at")[: 1 + (options.stop is not None)]:
+            for name in ("diverged_at",) if options.stop is None else ("diverged_at", "stopped_at"):
                 table.put(name, where, math.nan if arrays is None else arrays[name][at])
             record = record_of(planned, chunk, arrays, at)
             runs.setdefault((study.place, cell.place), []).append(record)

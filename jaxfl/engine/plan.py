@@ -134,15 +134,14 @@ def key_word(key: Key) -> str:
 
 def addresses(study: Study, options: Options) -> list[Address]:
     """The address of each cell of a study."""
-    shared, unstopped = (_shared(study, o) for o in (options, options._replace(stop=None)))
-    out = []
+    shared, out = _shared(study, options), []
     for cell in study.cells:
         # cells of a seed share its draws, or each has its own by its label
         draws = "" if options.paired else cell.label
         asked = {name: word(value) for name, value in cell.given.items()}
-        everything = [shared, values_of(cell), cell.rounds, options.eval_every, draws]
-        setting = digest([unstopped, asked, options.eval_every, options.noise, draws])
-        out.append(Address(digest(everything), setting, cell.rounds, trail(study, cell, options)))
+        setting = digest([shared, asked, options.eval_every, options.noise, draws])
+        seen = trail(study, cell, options)
+        out.append(Address(digest([setting, seen, options.stop]), setting, cell.rounds, seen))
     return out
 
 
@@ -155,13 +154,13 @@ def trail(study: Study, cell: Cell, options: Options, rounds: int | None = None)
         if read(study.algorithm, name, value)
     }
     draws = "" if options.paired else cell.label
-    return digest([_shared(study, options._replace(stop=None)), values, T, draws])
+    return digest([_shared(study, options), values, T, draws])
 
 
 def _shared(study: Study, options: Options) -> list[Any]:
     described = settings(study.algorithm, study.problem, study.standing)
     words = options.words()
-    kept = {name: words[name] for name in ("metrics", "metrics_on", "stop", "matmul_precision")}
+    kept = {name: words[name] for name in ("metrics", "metrics_on", "matmul_precision")}
     large = [name for name in options.keep if name != "eps_spent"]  # which is computed at the end
     draws = jax.config.values["jax_threefry_partitionable"]
     return [{name: described[name] for name in SAME}, kept, large, draws]
