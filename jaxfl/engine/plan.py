@@ -5,9 +5,9 @@ static capacities.  Cells which differ in them share a program, unless padding w
 work of one of them.  A chunk is computed by one call: cells with the same batch and number of
 rounds, whose draws are made once.
 
-A run has an address, a digest of all that decides its numbers.  A folder lists the addresses of the runs
-that are planned in it: to resume is to compute what is planned and has no result, to extend is to plan
-the runs whose address is not listed.
+A run has an address, digests of what was asked for it and of what its rounds read.  A folder lists the
+addresses of the runs that are planned in it: to resume is to compute what is planned and has no result, to
+extend is to plan the runs whose address is not listed.
 """
 
 from __future__ import annotations

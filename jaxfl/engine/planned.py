@@ -1,4 +1,4 @@
-"""What a folder has planned, matched with a grid: what is finished, what is left, what is missing."""
+"""The runs of a grid as a folder, or the memory, has planned them: what it holds, and what is missing."""
 
 from __future__ import annotations
 
