@@ -13,9 +13,10 @@ import numpy as np
 
 from jaxfl.core.errors import require
 from jaxfl.core.types import Info, Source
-from jaxfl.engine.dataset import Found, accounted, record_of
-from jaxfl.engine.log import Log
+from jaxfl.engine.dataset import SKIPPED, accounted, record_of
+from jaxfl.engine.log import Entry, Log
 from jaxfl.engine.plan import Chunk, looks
+from jaxfl.engine.planned import Planned
 from jaxfl.engine.results import labelled
 from jaxfl.engine.runs import DONE, LOST, Record, totals
 from jaxfl.engine.store import Arrays
@@ -81,7 +82,7 @@ class Spent:
         at = int(self.rounds[np.searchsorted(self.rounds, t)])
         clamped = spent["clamped"] > 0
         if (at, clamped) not in self.known:
-            log = Log([at], [{}], [{"clamped": int(clamped)}])
+            log = Log([Entry(at, {}, {"clamped": int(clamped)})])
             record = dataclasses.replace(self.record, log=log)
             self.known[at, clamped] = float(record.spent([at])[0])
         return self.known[at, clamped]
@@ -143,7 +144,7 @@ class Watch:
     stopped it.
     """
 
-    def __init__(self, callbacks: Callbacks, found: Found, alone: bool) -> None:
+    def __init__(self, callbacks: Callbacks, found: Planned, alone: bool) -> None:
         self.callbacks, self.found, self.alone = callbacks, found, alone
         self.chunk: Chunk | None = None  # in progress
         self.count = 0  # its evaluations that were handed over
@@ -166,11 +167,11 @@ class Watch:
 
     def _begin(self, chunk: Chunk) -> None:
         program = self.found.programs[chunk.program]
-        study = self.found.grid.studies[program.study]
+        study = self.found.study(chunk)
         self.chunk, self.count, self.runs, self.spent = chunk, 0, {}, {}
         for j, c in enumerate(chunk.cells):
             cell = program.cells[c]
-            record = record_of(self.found, study, cell, chunk.seeds[0], chunk, None, (0, j))
+            record = record_of(self.found, chunk, None, (0, j))
             self.spent[j] = Spent(record, looks(program, chunk))
             places = zip(self.found.grid.axes, (*study.place, *cell.place), strict=True)
             labels = {axis.name: axis.labels[i] for axis, i in places if i is not None}
@@ -189,7 +190,6 @@ class Watch:
     def _hand_over(self, chunk: Chunk, arrays: Arrays, first: int) -> None:
         """Call the callbacks with the evaluations from the ``first`` on, run by run."""
         program = self.found.programs[chunk.program]
-        skip = {"rounds", "diverged_at", "stopped_at", "ended", "seconds", "x", *Info._fields}
         rounds = arrays["rounds"].tolist()
         for j, c in enumerate(chunk.cells):
             cell = program.cells[c]
@@ -199,7 +199,7 @@ class Watch:
             for i in range(len(chunk.seeds)):
                 for k in range(first, len(rounds) if (i, j) in self.runs else 0):
                     run, now = self.runs[i, j], rounds[k]
-                    seen = {n: _plain(a[i, j, k]) for n, a in arrays.items() if n not in skip}
+                    seen = {n: _plain(a[i, j, k]) for n, a in arrays.items() if n not in SKIPPED}
                     used = {name: row[i, k].item() for name, row in spent.items()}
                     self.callbacks.call(Evaluation(run, now, seen, used, self.spent[j]))
                     lost = now == arrays["diverged_at"][i, j]

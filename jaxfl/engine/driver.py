@@ -14,7 +14,7 @@ import functools
 import hashlib
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping
 from typing import Any, Protocol
 
 import cloudpickle
@@ -22,10 +22,11 @@ import jax
 
 from jaxfl.core.errors import InputError, one_line, require
 from jaxfl.engine import worker
+from jaxfl.engine.checkpoint import pack
 from jaxfl.engine.compute import SAVE_EVERY, SHARE, Saves
 from jaxfl.engine.plan import Chunk
 from jaxfl.engine.program import placement
-from jaxfl.engine.store import Arrays, pack
+from jaxfl.engine.store import Arrays
 
 __all__ = ["Driver", "Executor", "Future"]
 
@@ -63,7 +64,7 @@ class Driver:
         self.seconds = seconds or CHUNK_SECONDS
         self.failures: dict[int, str] = {}  # reasons of chunks that were tried often enough
         self.settings = {name: getattr(jax.config, f"jax_{name}") for name in worker.SETTINGS}
-        for program in filter(None, content.programs):
+        for program in content.programs.values():
             require(
                 not placement(program.problem, jax.devices()).leaves,
                 f"The clients of {program.problem.name} are split over devices",
@@ -71,14 +72,14 @@ class Driver:
             )
 
     def replies(
-        self, todo: Sequence[tuple[int, Chunk]], divide: Callable[[int, int], Any]
+        self, todo: Mapping[int, Chunk], divide: Callable[[int, int], Mapping[int, Chunk]]
     ) -> Generator[tuple[int, Arrays] | None, None, None]:
         """Numbers and arrays of chunks as they come, and None while there are none.
 
         ``failures`` has the chunks that do not come.  ``divide(number, parts)`` returns the halves of
         a chunk that is too large, which take its place.
         """
-        waiting = deque((number, chunk, 0) for number, chunk in todo)
+        waiting = deque((number, chunk, 0) for number, chunk in todo.items())
         flying: dict[int, tuple[Future, Chunk, int]] = {}
         pause = SOON
         try:
@@ -90,7 +91,7 @@ class Driver:
                 for number in ended:
                     future, chunk, tries = flying.pop(number)
                     reply = self._reply(future)
-                    halves = divide(number, reply["parts"]) if "large" in reply else ()
+                    halves = divide(number, reply["parts"]) if "large" in reply else {}
                     if "checkpoint" in reply:
                         self.saves.keep(number, reply["checkpoint"])
                     if "arrays" in reply:
@@ -98,7 +99,7 @@ class Driver:
                     elif "checkpoint" in reply:
                         waiting.appendleft((number, chunk, 0))
                     elif halves:
-                        waiting.extendleft((*half, 0) for half in reversed(halves))
+                        waiting.extendleft((*half, 0) for half in reversed([*halves.items()]))
                     elif tries < TRIES and "large" not in reply:
                         waiting.append((number, chunk, tries))
                     else:
@@ -112,7 +113,7 @@ class Driver:
                     future.cancel()  # type: ignore[attr-defined]
 
     def _submit(self, number: int, chunk: Chunk, attempt: int) -> Future:
-        before, store = self.saves.found(number, chunk), self.saves.store
+        before, store = self.saves.found(number), self.saves.store
         # where a checkpoint cannot be written, the next turn is the last
         pauses = store.folder is not None and self.saves.took < float("inf")
         task = {

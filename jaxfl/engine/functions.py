@@ -34,7 +34,7 @@ from jaxfl.core.types import (
 )
 from jaxfl.data import samples
 from jaxfl.engine.checkpoint import plain_array
-from jaxfl.engine.log import Log
+from jaxfl.engine.log import Entry, Log
 from jaxfl.engine.memory import check_room
 from jaxfl.engine.program import of_clients, split
 from jaxfl.engine.runs import Record
@@ -112,7 +112,7 @@ class Functions:
         state = State(*[end] * len(State._fields))
         proof = probed(self.algorithm, self.problem, known.values, known.facts.d)
         settings = {"proof": list(proof)}
-        log, key = Log([t], [{}], [{"clamped": clamped}]), jax.random.key(0)
+        log, key = Log([Entry(t, {}, {"clamped": clamped})]), jax.random.key(0)
         record = Record(
             self.algorithm, self.problem, key, *known, state=state, log=log, settings=settings
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,10 +13,10 @@ from jaxfl.core.progress import Bar, amount, duration, plural
 from jaxfl.engine.callbacks import Watch
 from jaxfl.engine.checkpoint import Batch
 from jaxfl.engine.compute import Follower, finish
-from jaxfl.engine.dataset import Found
 from jaxfl.engine.grid import Grid
 from jaxfl.engine.loop import Ready
 from jaxfl.engine.plan import Chunk, Program, looks, work_of
+from jaxfl.engine.planned import Planned
 from jaxfl.engine.store import Arrays
 
 __all__ = ["Plan", "Progress", "Tracker", "line", "show", "work"]
@@ -123,7 +123,7 @@ class Tracker(Follower):
 
     def __init__(
         self,
-        found: Found,
+        found: Planned,
         todo: Sequence[int],
         report: Callable[[Progress], None] | None,
         watch: Watch | None,
@@ -131,7 +131,7 @@ class Tracker(Follower):
     ) -> None:
         self.found, self.todo, self.callback, self.watch = found, list(todo), report, watch
         self.alone = alone
-        self.chunks = [chunk for chunk, _ in found.chunks]
+        self.chunks = found.chunks
         self.total = sum(self._rounds(n) for n in todo)
         self.left = sum(sum(self._work(n)) for n in todo)
         self.behind, self.earlier, self.number = 0, 0, 0  # rounds, those of other calls, chunks
@@ -148,11 +148,10 @@ class Tracker(Follower):
         chunk = self.chunks[number]
         return work(self.found.programs[chunk.program], chunk)
 
-    def divided(self, number: int, halves: Sequence[tuple[int, Chunk]]) -> None:
+    def divided(self, number: int, halves: Mapping[int, Chunk]) -> None:
         """Take the halves of a chunk in its place."""
         at = self.todo.index(number)
-        self.chunks += [half for _, half in halves]
-        self.todo[at : at + 1] = [number for number, _ in halves]
+        self.todo[at : at + 1] = halves
 
     def compiling(self, number: int) -> None:
         chunk = self.chunks[number]

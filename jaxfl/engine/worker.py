@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import io
 import math
 import pickle
 import platform
@@ -26,7 +27,7 @@ from jaxfl.engine.checkpoint import Batch
 from jaxfl.engine.compute import Follower, Machine, Saves, TooLarge
 from jaxfl.engine.plan import Chunk, Options, Program, halves
 from jaxfl.engine.program import Compiled
-from jaxfl.engine.store import Store, pack, unpack
+from jaxfl.engine.store import Store
 
 __all__ = ["SETTINGS", "Content", "chunk", "release", "use_share"]
 
@@ -47,7 +48,7 @@ LATE = 1.25  # if it takes so many times its time
 class Content(NamedTuple):
     """What all chunks of a driver share."""
 
-    programs: list[Program | None]
+    programs: Mapping[int, Program]
     keys: list[Key]  # of each seed
     options: Options
     memory: int | None
@@ -111,10 +112,10 @@ def _chunk(task: Mapping[str, Any], digest: str, source: Callable[[], bytes]) ->
         _held.digest, _held.content = digest, (content, machine)
     assert _held.content is not None
     (programs, keys, options, _), machine = _held.content
-    program = programs[here.program]
-    assert program is not None
     try:
-        done = machine.compute(program, number, here, keys, options, turn, Follower())
+        done = machine.compute(
+            programs[here.program], number, here, keys, options, turn, Follower()
+        )
     except Paused:
         return {"checkpoint": turn.packed()}
     return {"arrays": done, **({"checkpoint": turn.packed()} if task["keep"] else {})}
@@ -131,12 +132,13 @@ class Turn(Saves):
     """
 
     def __init__(self, task: Mapping[str, Any]) -> None:
-        super().__init__(Store(None))  # which keeps nothing: the reply has the checkpoint
+        # The store keeps nothing: the reply has the checkpoint.
+        super().__init__(Store(None), self._before)
         self.task, self.until, self.store.keep = task, math.inf, task["keep"]
 
-    def found(self, number: int, chunk: Chunk) -> checkpoint.Content | None:
+    def _before(self, number: int) -> checkpoint.Content | None:
         before = self.task["checkpoint"]
-        return None if before is None else unpack(before, self.task["owner"])
+        return None if before is None else checkpoint.take(io.BytesIO(before), self.task["owner"])
 
     def begin(self, number: int, chunk: Chunk, run: Compiled) -> Batch:
         self.batch = super().begin(number, chunk, run)
@@ -163,7 +165,7 @@ class Turn(Saves):
 
     def packed(self) -> bytes:
         self.batch.log.read()
-        return pack(checkpoint.content(self.batch, self.task["owner"]))
+        return checkpoint.pack(checkpoint.content(self.batch, self.task["owner"]))
 
 
 @contextlib.contextmanager
