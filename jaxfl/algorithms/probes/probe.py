@@ -32,13 +32,12 @@ def probed(
     refutes loses its claim, with a warning.  Of an event that the user states it attacks the rounds.
     """
     found = standing(algorithm, problem)
-    if found.kind not in (Kind.DECLARED, Kind.STATED) or algorithm.body is None:
+    body: Any = algorithm.body
+    if found.kind not in (Kind.DECLARED, Kind.STATED) or body is None:
         return found
     stated = found.kind == Kind.STATED
     mine = {} if stated else users_parts(algorithm, problem)
-    code = (
-        code_of((algorithm.event, type(algorithm.body), *algorithm.body)) if stated else found.code
-    )
+    code = code_of((algorithm.event, type(body), *body)) if stated else found.code
     names = sorted({param.name for part in mine.values() for param in _params(part)})
     key = (
         code,
@@ -61,9 +60,8 @@ def _probed(
     mine: Mapping[str, Any],
     found: Standing,
 ) -> Standing:
-    words = (
-        ", ".join(in_words(*pair) for pair in mine.items()) or f"the event of {algorithm.name!r}"
-    )
+    words = ", ".join(in_words(*pair) for pair in mine.items())
+    words = words or f"the event of {algorithm.name!r}"
     try:
         if KERNEL in mine and problem is not None:
             kernels.kernel(problem)
