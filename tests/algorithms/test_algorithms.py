@@ -1,6 +1,5 @@
 """What every algorithm has to satisfy; a new one joins by a row in ``rows.py``."""
 
-from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -11,7 +10,7 @@ import pytest
 from planned import federated, planned
 from probe import steps
 from rows import ROWS, Row, a_problem
-from told import mistakes, refused
+from told import mistakes, refusals, refused
 
 import jaxfl
 from jaxfl.algorithms import compose, plain
@@ -118,35 +117,6 @@ def test_equal_calls_give_one_part() -> None:
     assert all(make() is make() for make in PARTS)
 
 
-# Those with coins, phases or epochs of their own, which a batch has to keep apart; a table of
-# memory is in `test_a_sweep_is_its_runs`.
-APART = (
-    *("soteriafl_svrg", "scaffold", "localized_accelerated_mbsgd", "marina", "isrl_svrg"),
-    *("sdm_dsgd",),
-)
-
-
-@pytest.mark.parametrize(
-    "row", [row for row in ROWS if row.name in APART], ids=lambda row: row.name
-)
-def test_vmap_over_seeds_and_numbers_is_the_loop(row: Row) -> None:
-    problem = row.problem
-    plan = planned(row.name, problem, 40, **row.numbers)
-    algorithm, hp, state = plan.algorithm, plan.hp, plan.start()
-    keys = jax.random.split(jax.random.key(1), 3)
-    rates = jnp.array([0.1, 0.2, 0.4])
-
-    def rounds(key: jax.Array, lr: jax.Array) -> jax.Array:
-        numbers = jaxfl.types.Hyper({**hp.values, row.axis: lr}, hp.capacity)
-        step = lambda _, s: algorithm.round(key, s, problem, numbers)[0]  # noqa: E731
-        return algorithm.output(jax.lax.fori_loop(0, 5, step, state))
-
-    together = jax.jit(jax.vmap(rounds))(keys, rates)
-    one = jax.jit(rounds)
-    alone = jnp.stack([one(k, lr) for k, lr in zip(keys, rates, strict=True)])
-    np.testing.assert_allclose(together, alone, 1e-5, 1e-6)
-
-
 @each
 def test_some_clients_only(row: Row, x64: None) -> None:
     """Three of five take part, in double precision; those who do not keep their memory, and
@@ -197,21 +167,15 @@ def test_a_toy_algorithm_is_one_function_and_one_row(key: jax.Array) -> None:
 
     def sign_sgd() -> jaxfl.Algorithm:
         """x <- x - eta sign(mean_i g_i)."""
-        body = federated(
-            estimator=estimators.minibatch(sampling.without_replacement()),
-            mechanism=mechanisms.noiseless(),
-            server=servers.optimizer(lambda hp: optax.sign_sgd(hp["lr"])),
-        )
-        numbers = plain(clip=1.0, batch=4, lr=0.02)
-        return compose("sign_sgd", "sign descent", "this test", body, numbers)
+        server = servers.optimizer(lambda hp: optax.sign_sgd(hp["lr"]))
+        body = federated(mechanism=mechanisms.noiseless(), server=server)
+        return compose("sign_sgd", "", "", body, plain(clip=1.0, batch=4, lr=0.02))
 
     jaxfl.register(sign_sgd)
     run = jaxfl.simulate("sign_sgd", a_problem(), key, 40)
     assert run.metrics["loss"][-1] < run.metrics["loss"][0]
-    step = np.abs(run.extend(41).x - run.x)
-    np.testing.assert_allclose(step, 0.02, rtol=1e-4)
-    # equal calls give one algorithm, so that programs are found again
-    assert jaxfl.algorithm("sign_sgd") == run.algorithm
+    np.testing.assert_allclose(np.abs(run.extend(41).x - run.x), 0.02, rtol=1e-4)
+    assert jaxfl.algorithm("sign_sgd") == run.algorithm  # so that programs are found again
 
 
 def noised(resolve: Any = None, **numbers: float) -> jaxfl.Algorithm:
@@ -295,15 +259,14 @@ def test_without_a_bound_nothing_is_claimed(name: str) -> None:
     assert plan.values["eps"] == plan.claim.eps == plan.eps(1e-5) == float("inf")
 
 
-@pytest.mark.parametrize("parts", [{}, {"convex": True}])
-def test_steps_are_finite_without_features(parts: dict[str, Any], key: jax.Array) -> None:
+def test_steps_are_finite_without_features(key: jax.Array) -> None:
     """L = 0 asks for no step size: local SGD had an infinite one, and a model of NaN."""
     rows = np.zeros((4, 20, 5), np.float32), np.zeros((4, 20), np.int32)
     data = jaxfl.data.from_clients(rows, classes=2, stacked=True)
     problem = jaxfl.make_problem(jaxfl.models.logistic(5), data)
     assert facts_of(problem, 5).smoothness == 0
-    parts = {"aggregation": jaxfl.aggregations.plain_sum(), **parts}
-    run = jaxfl.simulate(jaxfl.algorithm("private_local_sgd", **parts), problem, key, 5, batch=4)
+    algorithm = jaxfl.algorithm("private_local_sgd", aggregation="plain_sum")
+    run = jaxfl.simulate(algorithm, problem, key, 5, batch=4)
     assert np.isfinite(run.values["lr"])
     assert np.isfinite(run.x).all()
 
@@ -322,27 +285,6 @@ def without_delta(given: Any, facts: Any) -> jaxfl.types.Plan:
     return deaf(given, facts)._replace(asked=jaxfl.types.Eps(given["eps"]))
 
 
-@pytest.mark.plain
-@pytest.mark.parametrize(
-    ("algorithm", "given", "words"),
-    [
-        (noised(), {}, "noised needs sigma, which nothing sets: give it, or eps"),
-        (noised(), {"eps": 2.0, "sigma": 1.0}, "eps = 2.0 and sigma = 1.0 both set"),
-        (noised(sigma=1.0), {"eps": 2.0, "noise": "paper"}, "none that gives sigma for eps = 2"),
-        (noised(clip=float("inf")), {"eps": 2.0}, "clip = inf"),
-        (noised()._replace(event=None), {"eps": 2.0}, "does not describe what it releases"),
-        (noised(deaf), {"eps": 2.0}, "eps = 2.0 decides nothing in noised"),
-        (noised(without_delta), {"eps": 2.0}, "eps = 2 needs delta"),
-        (unreliable("ldp_sgd"), {}, "'unreliable' needs dropout and threshold, which nothing sets"),
-        (unreliable("dp_sgd"), {"dropout": 0.1}, "'unreliable' needs threshold, which"),
-    ],
-)
-def test_noise_that_cannot_be_calibrated_is_told(
-    algorithm: jaxfl.Algorithm, given: dict[str, Any], words: str, key: jax.Array
-) -> None:
-    refused(lambda: jaxfl.simulate(algorithm, a_problem(), key, 5, **given), words)
-
-
 def needs_rate(rate: float) -> Algorithm:
     raise NotImplementedError
 
@@ -351,12 +293,26 @@ def cdp_sgd(**parts: Any) -> Algorithm:
     return jaxfl.algorithm("cdp_sgd", **parts)
 
 
+def run(algorithm: Any, **given: Any) -> jaxfl.Run:
+    return jaxfl.simulate(algorithm, a_problem(), jax.random.key(0), 5, **given)
+
+
+test_noise_that_cannot_be_calibrated = refusals(
+    (lambda: run(noised()), "noised needs sigma, which nothing sets: give it, or eps"),
+    (lambda: run(noised(), eps=2.0, sigma=1.0), "eps = 2.0 and sigma = 1.0 both set"),
+    (lambda: run(noised(sigma=1.0), eps=2.0, noise="paper"), "none that gives sigma for eps = 2"),
+    (lambda: run(noised(clip=float("inf")), eps=2.0), "clip = inf"),
+    (lambda: run(noised()._replace(event=None), eps=2.0), "does not describe what it releases"),
+    (lambda: run(noised(deaf), eps=2.0), "eps = 2.0 decides nothing in noised"),
+    (lambda: run(noised(without_delta), eps=2.0), "eps = 2 needs delta"),
+    (lambda: run(unreliable("ldp_sgd")), "needs dropout and threshold, which nothing sets"),
+    (lambda: run(unreliable("dp_sgd"), dropout=0.1), "'unreliable' needs threshold, which"),
+)
+
+
 @mistakes(
     (lambda: cdp_sgd(compresor=3), r"named 'compresor': did you mean 'compressor'\?"),
-    (
-        lambda: cdp_sgd(compressor=5),
-        r"a name or a Compressor: give .*jaxfl.compressors.compressor\('qsgd'\)",
-    ),
+    (lambda: cdp_sgd(compressor=5), r"a name or a Compressor: give .*compressor\('qsgd'\)"),
     (lambda: cdp_sgd(compressor=compressors.qsgd), "call it"),
     (lambda: cdp_sgd(compressor=sampling.poisson()), "'poisson' of cdp_sgd is a Sampler"),
     (lambda: cdp_sgd(server=3), "server = 3 of cdp_sgd .* be a Server: give one"),
@@ -370,11 +326,24 @@ def cdp_sgd(**parts: Any) -> Algorithm:
     ),
     (lambda: jaxfl.register(3), "register takes the function"),
     (lambda: jaxfl.register(lambda: None), "write one with def"),
-    (
-        lambda: jaxfl.register(needs_rate),
-        "needs_rate needs rate, and an algorithm is made by its name",
-    ),
+    (lambda: jaxfl.register(needs_rate), "needs_rate needs rate, and an algorithm is made by"),
     (lambda: jaxfl.register(cdp_sgd), "There is an algorithm 'cdp_sgd' already"),
+    # names of parts
+    (lambda: jaxfl.algorithm("ldp_sgd", sampler="poison"), "no sampler 'poison': did you .*"),
+    (lambda: jaxfl.ALGORITHMS["scaffold"](compressor="idenity"), "did you mean 'identity'"),
+    (lambda: jaxfl.ALGORITHMS["marina"](compressor="qsgd"), "compressor = 'qsgd' does not"),
+    (lambda: jaxfl.algorithm("dp_dsgd", graph="rign"), "no graph 'rign': did you mean 'ring'"),
+    (lambda: jaxfl.algorithm("ldp_sgd", server="adam"), "server = 'adam' .* must be a Server"),
+    (lambda: jaxfl.account("ldp_sgd", sampler="poison", sigma=1.0), "did you mean 'poisson'"),
+    (
+        lambda: jaxfl.functions(jaxfl.algorithm("ldp_sgd"), a_problem(), 3, sampler="full"),
+        "sampler = 'full' comes too late",
+    ),
+    (
+        lambda: jaxfl.sweep("ldp_sgd", a_problem(), None, 3, participation=["unifrom"]),
+        "did you mean 'uniform'",
+    ),
+    (lambda: jaxfl.algorithm("ldp_sgd", noise="fusd"), "one of fused, per_client: did you mean"),
 )
 def test_parts_and_algorithms_that_cannot_be(call: Any, words: str) -> None:
     refused(call, words)
@@ -384,62 +353,52 @@ def test_parts_and_algorithms_that_cannot_be(call: Any, words: str) -> None:
 def test_an_estimator_of_ones_own_in_soteriafls_framework(key: jax.Array) -> None:
     """Algorithm 2: step size, noise and claim are those of the constants that it declares."""
     usual = jaxfl.estimators.minibatch(jaxfl.sampling.poisson())._replace(name="mine")
-    mine = usual._replace(assume=lambda s, v: theory.sgd(s, v["batch"]))
-    algorithm = jaxfl.algorithm("soteriafl_sgd", estimator=mine)
-    problem, given = a_problem(), {"eps": 2.0, "batch": 4, "omega": 1.0, "noise": "paper"}
-    run = jaxfl.simulate(algorithm, problem, key, 5, **given)
-    v, facts = run.values, run.facts
-    theirs = jaxfl.simulate("soteriafl_sgd", problem, key, 5, lr=v["lr"], **given)
+    problem, given = a_problem(), {"eps": 2.0, "batch": 4, "omega": 1.0}
+
+    def plan_of(assume: Any, noise: str = "paper") -> Any:
+        algorithm = jaxfl.algorithm("soteriafl_sgd", estimator=usual._replace(assume=assume))
+        return planned(algorithm, problem, 5, noise, **given)
+
+    plan = plan_of(lambda s, v: theory.sgd(s, v["batch"]))
+    v, facts = plan.values, plan.facts
     assert v["noise_constant"] == pytest.approx(12)
-    assert v["sigma"] == pytest.approx(theirs.values["sigma"], rel=1e-12)
-    np.testing.assert_allclose(run.x, theirs.x, rtol=1e-6)
-    assert algorithm.claim(v, facts).eps == pytest.approx(2.0)
-    s = theory.Setting(
-        facts.n, facts.m, facts.d, v["omega"], facts.smoothness, v["clip"], 2.0, v["delta"]
-    )
+    assert plan.claim.eps == pytest.approx(2.0)
+    theirs = planned("soteriafl_sgd", problem, 5, "paper", lr=v["lr"], **given).values
+    assert v["sigma"] == pytest.approx(theirs["sigma"], rel=1e-12)
+    sizes = facts.n, facts.m, facts.d, v["omega"], facts.smoothness
+    s = theory.Setting(*sizes, v["clip"], 2.0, v["delta"])
     assert v["lr"] == theory.longest_step(s, theory.sgd(s, 4))
-    assert run.sources["lr"] == "Theorem 3"
+    assert plan.sources["lr"] == "Theorem 3"
     # two gradients of a record, as of SVRG: eight times the variance
-    twice = usual._replace(assume=lambda s, v: theory.saga(s, v["batch"]))
-    algorithm = jaxfl.algorithm("soteriafl_sgd", estimator=twice)
-    again = planned(algorithm, problem, 5, "paper", eps=2.0, batch=4).values
-    assert again["sigma"] == pytest.approx(8**0.5 * v["sigma"])
-
-
-def test_of_an_estimator_that_declares_nothing_nothing_is_claimed(key: jax.Array) -> None:
-    usual = jaxfl.estimators.minibatch(jaxfl.sampling.poisson())._replace(name="mine")
-    algorithm, problem = jaxfl.algorithm("soteriafl_sgd", estimator=usual), a_problem()
-    run = jaxfl.simulate(algorithm, problem, key, 3, eps=2.0)
-    assert run.sources["lr"] == "default: nothing is known of this estimator"
-    assert algorithm.claim(run.values, run.facts) is None
-    assert run.privacy().proven == pytest.approx(2.0, rel=1e-3)
-    paper = {"eps": 2.0, "noise": "paper"}
-    words = "none that gives sigma for eps = 2"
-    refused(lambda: jaxfl.simulate(algorithm, problem, key, 3, **paper), words)
+    twice = plan_of(lambda s, v: theory.saga(s, v["batch"]))
+    assert twice.values["sigma"] == pytest.approx(8**0.5 * v["sigma"])
+    # of an estimator that declares nothing, nothing is claimed
+    plan = plan_of(None, "calibrated")
+    assert plan.sources["lr"] == "default: nothing is known of this estimator"
+    assert plan.claim is None
+    assert plan.eps(plan.values["delta"]) == pytest.approx(2.0, rel=1e-3)
+    refused(lambda: plan_of(None), "none that gives sigma for eps = 2")
     parts = {"estimator": usual, "sampler": sampling.poisson()}
-    refused(
-        lambda: jaxfl.algorithm("soteriafl_sgd", **parts), "make the estimator with that sampler"
-    )
+    words = "make the estimator with that sampler"
+    refused(lambda: jaxfl.algorithm("soteriafl_sgd", **parts), words)
 
 
-@pytest.mark.parametrize(
-    ("name", "counted", "sent"),
-    [
-        ("identity", 0, 12),
-        ("qsgd", 0, 12),
-        ("top_k", 0, 3),
-        ("random_k", 3, 3),
-        ("qsgd+random_k", 3, 3),
-    ],
-)
-def test_coordinates_of_every_message_are_counted(name: str, counted: int, sent: int) -> None:
+def test_coordinates_of_every_message_are_counted() -> None:
     """By rounds where a sparsifier selects them, else by the cost: QSGD reported none."""
-    algorithm = jaxfl.algorithm("ef_sgd" if name == "top_k" else "cdp_sgd", compressor=name)
     facts = ProblemFacts(5, 50, 50, 12, 7, 1.0)
-    k = {"k": 3} if "_k" in name else {}
-    values = planned(algorithm, facts, **k, **({} if name == "top_k" else {"sigma": 0.1})).values
-    counts = {"clients": 35, "coordinates": 35 * counted, "gradients": 0, "clamped": 0}
-    assert totals(algorithm.cost(values, facts), counts)["coordinates"] == 35 * sent
+    sparse = {"k": 3, "sigma": 0.1}
+    for name, counted, sent, given in (
+        ("identity", 0, 12, {"sigma": 0.1}),
+        ("qsgd", 0, 12, {"sigma": 0.1}),
+        ("top_k", 0, 3, {"k": 3}),
+        ("random_k", 3, 3, sparse),
+        ("qsgd+random_k", 3, 3, sparse),
+    ):
+        algorithm = jaxfl.algorithm("ef_sgd" if name == "top_k" else "cdp_sgd", compressor=name)
+        values = planned(algorithm, facts, **given).values
+        counts = {"clients": 35, "coordinates": 35 * counted, "gradients": 0, "clamped": 0}
+        found = totals(algorithm.cost(values, facts), counts)["coordinates"]
+        assert found == 35 * sent, name
 
 
 # --- parts by name -------------------------------------------------------------------------------
@@ -475,42 +434,9 @@ def test_parts_by_name_are_those_of_the_name(role: str, key: jax.Array) -> None:
 
 @pytest.mark.full
 def test_parts_are_axes_by_name(key: jax.Array) -> None:
-    grid, numbers = (
-        {"compressor": ["identity", "qsgd"], "lr": [0.1, 0.2]},
-        {"sigma": 0.1, "batch": 4},
-    )
+    grid = {"compressor": ["identity", "qsgd"], "lr": [0.1, 0.2]}
+    numbers = {"sigma": 0.1, "batch": 4}
     ds = jaxfl.sweep(["ldp_sgd", "cdp_sgd"], a_problem(), key, 3, **grid, **numbers)
     assert ds["compressor"].values.tolist() == ["identity", "qsgd"]
     whole, coded = (ds["uplink_bits"].sel(compressor=c).isel(round=-1) for c in grid["compressor"])
     assert (coded < whole).all()
-
-
-@mistakes(
-    (
-        lambda: jaxfl.algorithm("ldp_sgd", sampler="poison"),
-        "no sampler 'poison': did you .* 'poisson'",
-    ),
-    (lambda: jaxfl.ALGORITHMS["cdp_gd"](compressor="randm_k"), "did you mean 'random_k'"),
-    (lambda: jaxfl.ALGORITHMS["scaffold"](compressor="idenity"), "did you mean 'identity'"),
-    (lambda: jaxfl.ALGORITHMS["marina"](compressor="qsgd"), "compressor = 'qsgd' does not"),
-    (lambda: jaxfl.algorithm("dp_dsgd", graph="rign"), "no graph 'rign': did you mean 'ring'"),
-    (
-        lambda: jaxfl.algorithm("ldp_sgd", server="adam"),
-        "server = 'adam' .* must be a Server: give",
-    ),
-    (lambda: jaxfl.account("ldp_sgd", sampler="poison", sigma=1.0), "did you mean 'poisson'"),
-    (
-        lambda: jaxfl.functions(jaxfl.algorithm("ldp_sgd"), a_problem(), 3, sampler="full"),
-        "sampler = 'full' comes too late",
-    ),
-    (
-        lambda: jaxfl.sweep("ldp_sgd", a_problem(), None, 3, participation=["unifrom"]),
-        "did you mean 'uniform'",
-    ),
-    (
-        lambda: jaxfl.algorithm("ldp_sgd", noise="fusd"),
-        "one of fused, per_client: did you mean 'fused'",
-    ),
-)
-def test_a_name_that_is_none_of_a_part(call: Callable[[], Any], words: str) -> None:
-    refused(call, words)

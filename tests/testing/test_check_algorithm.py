@@ -45,16 +45,6 @@ def rising() -> jaxfl.Algorithm:
     )
 
 
-def uncounted() -> jaxfl.Algorithm:
-    usual = made()
-
-    def round(key: Any, state: Any, problem: Any, hp: Any) -> Any:
-        state, info = usual.round(key, state, problem, hp)
-        return state, info._replace(clients=info.clients * (state.t % 2))
-
-    return usual._replace(round=round)
-
-
 def forgetful() -> jaxfl.Algorithm:
     """Its rounds read a counter of Python, which is traced once."""
     usual, calls = made(), []
