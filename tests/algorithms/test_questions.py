@@ -16,13 +16,9 @@ SOTERIA = (
     "soteriafl_sgd --samples 3256 --batch 51 --rounds 100 --clip 0.5 --sigma 0.01 --delta 1e-3"
 )
 SGD = "dp_sgd --samples 100 --batch 10 --clip 1 --sigma 1"
-UNCLIPPED = "dp_srm --samples 100 --batch 10 --sigma 1 --delta 1e-5 --rounds 5"
-SRM = f"{UNCLIPPED} --clip 1"
+SRM = "dp_srm --samples 100 --batch 10 --sigma 1 --delta 1e-5 --rounds 5 --clip 1"
 CANARY = "audit_canary --samples 100 --rounds 5 --clip 1 --delta 1e-5"
 EVENT = "event --samples 100 --batch 10 --clip 1 --sigma 1 --rounds 5 --delta 1e-5"
-MU2 = "mu2_untrusted --rounds 5 --clip 1 --smoothness 1 --sigma 1 --delta .1"
-
-
 PRIVATE = "private_local_sgd --samples 100 --batch 10 --rounds 5 --clip 1 --delta 1e-5"
 
 
