@@ -412,21 +412,6 @@ def test_phases_are_calibrated_as_a_run_does() -> None:
     assert found["eps_at_paper_sigma"] < 0.5
 
 
-def test_devices_that_collude_hide_nothing() -> None:
-    """Known noise is not in the sum: r devices of which k are known are worth r - k."""
-    numbers = {"samples": 100, "rounds": 5, "clip": 1.0, "batch": 100, "sigma": 1.0, "delta": 1e-5}
-
-    def eps(**more: Any) -> float:
-        return account("private_local_sgd", local_steps=1, **{**numbers, **more})["eps"]
-
-    assert eps(devices=10, colluding=4) == pytest.approx(eps(devices=6), rel=1e-12)
-    refused(lambda: eps(devices=10, colluding=10), "colluding = 10")  # nobody is left
-    rows = {"sampler": "without_replacement", "batch": 20}
-    assert eps(devices=10, colluding=4, **rows) == eps(devices=6, **rows) < eps(devices=1, **rows)
-    wrong = "no parameter of cdp_sgd 'colluding'"
-    refused(lambda: account("cdp_sgd", colluding=1, **numbers), wrong)
-
-
 @pytest.mark.parametrize("name", ["ldp_gd", "ldp_svrg", "cdp_gd", "private_local_sgd"])
 @pytest.mark.parametrize("who", ["everyone", "uniform", "balanced", "unreliable"])
 def test_every_sum_can_have_clients_that_collude(name: str, who: str) -> None:
