@@ -8,7 +8,6 @@ import numpy as np
 import optax
 import pytest
 from planned import federated, planned
-from probe import steps
 from rows import ROWS, Row, a_problem
 from told import mistakes, refusals, refused
 
@@ -17,7 +16,7 @@ from jaxfl.algorithms import compose, plain
 from jaxfl.algorithms.roles import part
 from jaxfl.algorithms.soteriafl import theory
 from jaxfl.algorithms.soteriafl.claims import compressed_gd
-from jaxfl.core.types import Algorithm, Origin, Param, ProblemFacts
+from jaxfl.core.types import Algorithm, Origin, ProblemFacts
 from jaxfl.engine import results
 from jaxfl.engine.runs import totals
 from jaxfl.parts import (
@@ -147,21 +146,6 @@ def test_some_clients_only(row: Row, x64: None) -> None:
         assert (np.abs(moved).sum(1) > 0).sum() == 3
 
 
-@pytest.mark.parametrize(
-    ("name", "participation"), [("ldp_sgd", "uniform"), ("soteriafl_saga", "poisson")]
-)
-def test_some_clients_are_unbiased(name: str, participation: str) -> None:
-    """The step of 3 of 5 clients is the step of all of them, in the mean: fused and by messages."""
-    keys = jax.random.split(jax.random.key(5), 3000)
-    quiet = {"lr": 0.2, "clip": 2.0, "sigma": 0.0, "batch": 9}
-    some = jaxfl.algorithm(name, participation=jaxfl.sampling.participation(participation))
-    a = steps(jaxfl.algorithm(name), a_problem(), keys, **quiet)
-    b = steps(some, a_problem(), keys, **quiet, cohort=3)
-    error = (a.std(0) + b.std(0)) / np.sqrt(len(keys)) + 1e-6
-    assert (np.abs(a.mean(0) - b.mean(0)) < 5 * error).all()
-    assert b.std(0).max() > 1.1 * a.std(0).max()
-
-
 def test_a_toy_algorithm_is_one_function_and_one_row(key: jax.Array) -> None:
     """Sign descent on minibatch gradients, from known parts and an optax transform."""
 
@@ -228,18 +212,6 @@ def test_defaults_of_a_model_without_a_known_L(name: str) -> None:
     assert planned(name, facts._replace(m=50, m_max=50)).values["batch"] == 50
     if name == "cdp_sgd":
         assert planned("fedsgd", facts).values["lr"] == 0.1
-
-
-def test_only_the_part_says_how_its_default_follows() -> None:
-    """A compressor of one's own may resolve k otherwise, and its source must not say d/20."""
-    ours = jaxfl.compressors.random_k()
-    theirs = ours._replace(name="theirs", params=(Param("k", "coordinates"),))
-    facts = ProblemFacts(10, 6000, 6000, 50890, 200, 1.0)
-    said = [
-        str(planned(jaxfl.algorithm("cdp_sgd", compressor=part), facts).sources["k"])
-        for part in (ours, theirs)
-    ]
-    assert said == ["default: d/20", "default"]
 
 
 @pytest.mark.parametrize("name", ["soteriafl_sgd", "soteriafl_svrg", "soteriafl_saga", "ldp_svrg"])
@@ -430,13 +402,3 @@ def test_parts_by_name_are_those_of_the_name(role: str, key: jax.Array) -> None:
     assert jaxfl.account("ldp_sgd", **asked, **given)["eps"] > 0
     ds = jaxfl.sweep("ldp_sgd", a_problem(), key, 3, **{"lr": [0.1], **given})
     assert results.config(ds)["settings"]["parts"][role] == name
-
-
-@pytest.mark.full
-def test_parts_are_axes_by_name(key: jax.Array) -> None:
-    grid = {"compressor": ["identity", "qsgd"], "lr": [0.1, 0.2]}
-    numbers = {"sigma": 0.1, "batch": 4}
-    ds = jaxfl.sweep(["ldp_sgd", "cdp_sgd"], a_problem(), key, 3, **grid, **numbers)
-    assert ds["compressor"].values.tolist() == ["identity", "qsgd"]
-    whole, coded = (ds["uplink_bits"].sel(compressor=c).isel(round=-1) for c in grid["compressor"])
-    assert (coded < whole).all()

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from planned import planned
 from rows import a_convex_problem, a_problem
-from told import Shell, refused
+from told import refused
 
 import jaxfl
 from jaxfl.algorithms.bounds import Case, Measured
@@ -148,16 +148,6 @@ def test_the_bound_of_a_set_is_for_its_whole_diameter(key: jax.Array) -> None:
     run = jaxfl.simulate("mu2", p, key, 4, clip=2.0, diameter=0.5)
     silent(run, r"which is 2, and diameter = 0\.5")
     assert bounds(jaxfl.simulate("mu2", p, key, 4, clip=2.0).dataset())
-
-
-@pytest.mark.full
-def test_the_command_refuses_before_it_runs(tmp_path: Path, shell: Shell) -> None:
-    out = tmp_path / "out"
-    given = f"run private_local_sgd --data digits --rounds 2 --out {out} --bound"
-    assert "smoothness of this model's loss is unknown" in shell.refused(f"{given} --model mlp")
-    assert not out.exists()
-    shell(f"{given} 0.1 --regularizer l2:0.1")
-    assert (out / "curves.png").exists()
 
 
 # --- SoteriaFL: Theorems 1 and 3 -----------------------------------------------------------------
@@ -326,12 +316,3 @@ def test_ledgers_are_left_out_where_they_say_nothing(name: str, key: jax.Array) 
     more = {} if name == "local_dp_sgd" else {"participation": "uniform", "cohort": 2}
     ds = jaxfl.simulate(name, problem, key, 5, batch=4, **more).dataset()
     assert not [name for name in ds if str(name).startswith("client_eps")]
-
-
-@pytest.mark.full
-def test_the_summary_names_the_worst_client(tmp_path: Path, shell: Shell) -> None:
-    given = "run private_local_sgd --rounds 9 --local-steps 2 --participation uniform --cohort 3"
-    out = " ".join(shell(f"{given} --no-plot --out {tmp_path / 'out'}").out.split())
-    ds = jaxfl.load(tmp_path / "out" / "result.nc")
-    i = int(np.argmax(ds["client_eps"].values))
-    assert f"the worst is client {i} with {int(ds['client_rounds'][i])} rounds" in out

@@ -464,18 +464,6 @@ def test_events_are_those_of_the_named_mechanisms() -> None:
     assert srm.events[0].trust == "single_node"
 
 
-def test_more_clients_share_the_noise_of_a_curator() -> None:
-    """n times the records need an n-th of the noise; with r of n, an r-th."""
-
-    def sigma(n: int, algorithm: Any = "dp_sgd", **cohort: int) -> float:
-        facts = ProblemFacts(n, 30, 30, 3, 10, 1.0, (30,))
-        return planned(algorithm, facts, batch=6, eps=2.0, **cohort).values["sigma"]
-
-    some = jaxfl.algorithm("dp_sgd", participation=jaxfl.sampling.uniform())
-    assert sigma(4) == pytest.approx(sigma(1) / 4, rel=1e-3)
-    assert sigma(4, some, cohort=2) == pytest.approx(sigma(1) / 2, rel=1e-3)
-
-
 # --- the papers' numbers -------------------------------------------------------------------------
 
 

@@ -200,15 +200,6 @@ def test_models_stay_in_the_constraint_set(key: jax.Array) -> None:
     assert norms.max() > 0.09
 
 
-def test_any_matrix_is_a_graph(key: jax.Array) -> None:
-    """Clients that talk to nobody keep to themselves."""
-    alone = jaxfl.algorithm("dp_dsgd", graph=graphs.mixing(np.eye(5), "nobody"))
-    assert dict(alone.parts)["graph"] == "nobody"
-    assert alone == jaxfl.algorithm("dp_dsgd", graph=graphs.mixing(np.eye(5), "nobody"))
-    run = jaxfl.simulate(alone, a_problem(), key, 5, eval_every=0, **NUMBERS)
-    assert np.asarray(run.state.server).std(0).max() > 0.05
-
-
 @pytest.mark.plain
 @pytest.mark.parametrize("name", ["dp_dsgd", "sdm_dsgd", "porter_dp"])
 def test_what_neighbours_see_is_what_the_round_sends(name: str, key: jax.Array) -> None:

@@ -24,7 +24,6 @@ from jaxfl.algorithms import compose
 from jaxfl.algorithms.gao import theory
 from jaxfl.algorithms.gao.claims import gao
 from jaxfl.core.types import Problem, ProblemFacts, Server
-from jaxfl.engine import program
 from jaxfl.parts import localization as phases
 from jaxfl.parts import smoothing
 from jaxfl.parts.compressors import identity
@@ -269,16 +268,6 @@ def test_phases_share_no_record_and_use_their_own() -> None:
     assert len(D.rows(0, 0)) == 8
 
 
-def test_a_batch_of_all_records_is_all_of_them() -> None:
-    problem = a_convex_problem(m=66)  # the smallest silo, the third, has 64
-    run = planned("localized_mbsgd", problem, 12, lr=0.1, batch=32, sigma=1.0)
-    D = Draws(run)
-    for t, level in enumerate(run.values["level_t"].over(12)):
-        weights = D.weighted_rows(t, 2)[1]
-        assert len(D.rows(t, 2)) == 64 >> int(level) == (weights > 0).sum()
-        np.testing.assert_allclose(weights.sum(), 1, rtol=1e-6)
-
-
 def test_single_passes_use_every_record_once(key: jax.Array) -> None:
     run = jaxfl.simulate("one_pass_mbsgd", a_convex_problem(m=67), key, 9, eval_every=0, lr=0.1)
     D = Draws(run)
@@ -287,16 +276,6 @@ def test_single_passes_use_every_record_once(key: jax.Array) -> None:
         assert all(len(r) == 7 for r in rows)
         assert len(set.union(*rows)) == 63
     refused(lambda: run.extend(10), "use 70 samples of each client once")
-
-
-@pytest.mark.full
-def test_one_program_for_all_phases(key: jax.Array) -> None:
-
-    before = program._compiled.cache_info().currsize
-    problem, numbers = a_convex_problem(d=7), {"lr": 0.1, "batch": 8, "sigma": 0.5}
-    jaxfl.simulate("localized_mbsgd", problem, key, 50, eval_every=0, phases=5, **numbers)
-    jaxfl.simulate("localized_mbsgd", problem, key, 50, eval_every=0, phases=2, **numbers)
-    assert program._compiled.cache_info().currsize == before + 1
 
 
 def test_any_server_can_be_localized() -> None:

@@ -124,20 +124,6 @@ def test_poisson_batches_have_b_rows_a_step_in_the_mean(key: jax.Array) -> None:
     assert abs(run.totals["gradients"] - mean) < 5 * np.sqrt(mean)
 
 
-@pytest.mark.full
-def test_local_steps_are_an_axis(key: jax.Array) -> None:
-    """Cells with different tau and noise share a program, and each is its run."""
-    problem, fixed = a_problem(), {"lr": 0.1, "batch": 4, "precision": 1e-6}
-    grid = {"local_steps": [1, 4], "sigma": [0.01, 0.1]}
-    ds = jaxfl.sweep("private_local_sgd", problem, key, 6, **grid, **fixed)
-    for tau in grid["local_steps"]:
-        given = {"local_steps": tau, "sigma": 0.1, **fixed}
-        run = jaxfl.simulate("private_local_sgd", problem, key, 6, **given)
-        cell = ds.sel(local_steps=tau, sigma=0.1).isel(algorithm=0, seed=0)
-        np.testing.assert_allclose(cell["loss"].values[-1], run.metrics["loss"][-1], rtol=1e-5)
-        assert cell["gradients"].values[-1] == run.totals["gradients"] == 6 * 5 * tau * 4
-
-
 def run(name: str = "private_local_sgd", parts: Any = {}, **numbers: Any) -> jaxfl.Run:  # noqa: B006
     algorithm = jaxfl.algorithm(name, **parts)
     return jaxfl.simulate(algorithm, a_problem(), jax.random.key(0), 3, **numbers)

@@ -171,15 +171,6 @@ def test_no_sample_is_used_twice(key: jax.Array) -> None:
     assert used == list(range(6))
 
 
-def test_batches_shrink_what_one_sample_moves() -> None:
-    """b samples of a machine are worth 1/b of the noise, by formula and by accountant."""
-    given = {"clip": G, "diameter": D, "delta": 1e-5, "eps": 2.0}
-    for name, more in (("mu2_untrusted", {"smoothness": L}), ("noisy_sgd", {})):
-        one, three = (planned(name, a_problem(m=26), 8, **given, **more, batch=b) for b in (1, 3))
-        assert three.values["sigma"] == pytest.approx(one.values["sigma"] / 3, rel=1e-5)
-        assert three.values["lr"] > one.values["lr"]
-
-
 @pytest.mark.parametrize("trusted", [False, True])
 def test_noise_and_proof_are_those_of_the_theorems(trusted: bool) -> None:
     name, M = ("mu2_trusted", 4) if trusted else ("mu2_untrusted", 1)
@@ -213,14 +204,6 @@ def made(name: str, **numbers: float) -> jaxfl.Run:
 )
 def test_mistakes_are_explained(call: Any, words: str) -> None:
     refused(call, words)
-
-
-def test_samples_are_dealt_in_turn() -> None:
-    data = jaxfl.data.load("digits")
-    p = reshef.dealt(data, 3, samples=30)
-    np.testing.assert_array_equal(p.train[1][1], np.asarray(data.train[1])[1:30:3])
-    assert p.m_max == 10
-    assert not np.asarray(p.x0).any()
 
 
 @pytest.mark.full

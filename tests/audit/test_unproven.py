@@ -289,14 +289,6 @@ def test_an_event_of_the_callers_is_given_and_not_proven() -> None:
     assert "proven" not in str(found)
 
 
-def test_an_eps_that_was_asked_for_is_no_claim() -> None:
-    """`dp_fedavg` has no formula of a paper's."""
-    found = audit("dp_fedavg", rounds=2, m=8, runs=100, eps=1.0, clients=2, key=jax.random.key(0))
-    assert found.claimed is None
-    assert not found.refutes_claim
-    assert "claimed" not in str(found)
-
-
 MINE = """
 import jax
 import jaxfl

@@ -125,16 +125,6 @@ def test_neighbours_are_named() -> None:
         assert of(algorithm, even(), **given).adjacency == adjacency
 
 
-def test_an_L_of_the_data_is_said_to_be_public() -> None:
-    problem, given = even(), {"sigma": 0.5, "diameter": 2.0}
-    run = jaxfl.simulate("mu2_untrusted", problem, jax.random.key(0), 4, **given)
-    assert run.privacy().method.endswith(
-        "with the smoothness L computed from the data and treated as public"
-    )
-    run = jaxfl.simulate("mu2_untrusted", problem, jax.random.key(0), 4, smoothness=3.0, **given)
-    assert "public" not in run.privacy().method
-
-
 @pytest.mark.parametrize(
     ("name", "who", "rounds"),
     [
