@@ -218,22 +218,15 @@ def test_a_ledger_names_clients_and_the_eps_to_publish(key: jax.Array, tmp_path:
     """Clients are no part of a program: others do not compile it again."""
     rng = np.random.default_rng(0)
     rows = {name: (rng.normal(size=(8, 4)), rng.integers(0, 2, 8)) for name in ("bern", "oslo")}
-    given = {"participation": "uniform", "cohort": 1, "sigma": 1.0, "batch": 4, "lr": 0.1}
     problem = jaxfl.make_problem(jaxfl.models.logistic(4), jaxfl.data.from_clients(rows))
+    given = {"participation": "uniform", "cohort": 1, "sigma": 1.0, "batch": 4, "lr": 0.1}
     run = jaxfl.simulate("ldp_sgd", problem, key, 5, **given)
     book = run.ledger()
     first = ("bern", "oslo")[book.worst]
     assert f"client {first} with {book.turns.max()} rounds" in str(book)
     assert "publish this largest eps, which holds for every client (the rounds of a" in str(book)
-    assert [line.split(":")[0].strip() for line in str(book).split("\n")[1:]] == sorted(
-        rows, key=lambda name: name != first
-    )
     ds = jaxfl.load(run.save(tmp_path / "run.nc"))
     assert float(ds["client_eps"].sel(client=first)) == book.proven.max()
-    rows["oslo"] = tuple(part[:5] for part in rows["oslo"])  # everyone takes part: nothing is drawn
-    fewer = jaxfl.make_problem(jaxfl.models.logistic(4), jaxfl.data.from_clients(rows))
-    book = jaxfl.simulate("ldp_sgd", fewer, key, 5, sigma=1.0, batch=4, lr=0.1).ledger()
-    assert "publish this largest eps, which holds for every client; delta" in str(book)
     other = dataclasses.replace(problem, clients=Clients(("a", "b")))
     assert jax.tree.structure(other) == jax.tree.structure(problem)
 
