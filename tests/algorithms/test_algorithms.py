@@ -36,7 +36,11 @@ from jaxfl.parts import (
 from jaxfl.problems.facts import facts_of
 from jaxfl.rounds import gossip
 
-each = pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+
+def rows(mark: Any) -> Any:
+    """All of the common table, those of which no part is seen elsewhere with this mark."""
+    table = [pytest.param(row, marks=mark if row.quick else ()) for row in ROWS]
+    return pytest.mark.parametrize("row", table, ids=[row.name for row in ROWS])
 
 
 def test_every_algorithm_has_a_row_and_is_the_same_each_time() -> None:
@@ -47,8 +51,7 @@ def test_every_algorithm_has_a_row_and_is_the_same_each_time() -> None:
         assert hash(jaxfl.algorithm(row.name)) == hash(jaxfl.algorithm(row.name))
 
 
-@pytest.mark.plain
-@each
+@rows(pytest.mark.plain)
 def test_it_descends_and_counts(row: Row, key: jax.Array) -> None:
     problem, rounds = row.problem, 60
     run = jaxfl.simulate(row.name, problem, key, rounds, **row.numbers)
@@ -116,7 +119,7 @@ def test_equal_calls_give_one_part() -> None:
     assert all(make() is make() for make in PARTS)
 
 
-@each
+@rows(())
 def test_some_clients_only(row: Row, x64: None) -> None:
     """Three of five take part, in double precision; those who do not keep their memory, and
     s = mean_i s_i."""

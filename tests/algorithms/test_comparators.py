@@ -246,7 +246,7 @@ def last(run: jaxfl.Run) -> np.ndarray:
     return np.asarray(server.view(run.state.server))
 
 
-SLOW = ("dp_gd", "rrpsgd", "ef21")  # their parts are seen in others
+SLOW = ("dp_gd", "rrpsgd", "distributed_dp_srm", "ef21")  # their parts are seen in others
 
 
 @pytest.mark.plain
