@@ -234,16 +234,14 @@ def test_without_a_bound_nothing_is_claimed(name: str) -> None:
     assert plan.values["eps"] == plan.claim.eps == plan.eps(1e-5) == float("inf")
 
 
-def test_steps_are_finite_without_features(key: jax.Array) -> None:
+def test_steps_are_finite_without_features() -> None:
     """L = 0 asks for no step size: local SGD had an infinite one, and a model of NaN."""
     rows = np.zeros((4, 20, 5), np.float32), np.zeros((4, 20), np.int32)
     data = jaxfl.data.from_clients(rows, classes=2, stacked=True)
     problem = jaxfl.make_problem(jaxfl.models.logistic(5), data)
     assert facts_of(problem, 5).smoothness == 0
     algorithm = jaxfl.algorithm("private_local_sgd", aggregation="plain_sum")
-    run = jaxfl.simulate(algorithm, problem, key, 5, batch=4)
-    assert np.isfinite(run.values["lr"])
-    assert np.isfinite(run.x).all()
+    assert np.isfinite(planned(algorithm, problem, 5, batch=4).values["lr"])
 
 
 def unreliable(name: str) -> jaxfl.Algorithm:

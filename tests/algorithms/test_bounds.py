@@ -12,7 +12,7 @@ from rows import a_convex_problem, a_problem
 from told import refused
 
 import jaxfl
-from jaxfl.algorithms.bounds import Case, Measured
+from jaxfl.algorithms.bounds import Measured
 from jaxfl.algorithms.gao.theory import IsrlSetting, excess_risk
 from jaxfl.algorithms.hu import theory
 from jaxfl.algorithms.reshef.theory import AnytimeSetting, anytime_bound
@@ -21,7 +21,7 @@ from jaxfl.algorithms.soteriafl.theory import longest_step
 from jaxfl.parts.servers import descent
 from jaxfl.problems.public import Constraint
 from jaxfl.views import plots
-from jaxfl.views.bounds import FAMILIES, bounds
+from jaxfl.views.bounds import FAMILIES, bounds, possible
 
 pytestmark = pytest.mark.once
 
@@ -65,9 +65,9 @@ def test_lemma_6_needs_to_be_told_of_convexity(tmp_path: Path) -> None:
     assert (bounds(ds, 0.05)[1].values > sixth.values).all()
     assert (sixth.values > mean[1:]).all()
     refused(lambda: bounds(ds, -1.0), "lam = -1")
-    drawn = lines(plots.curves(ds, tmp_path / "a.png", bounds=[second, sixth]))
+    curves = lines(plots.curves(ds, tmp_path / "a.png", bounds=[second, sixth]))
     for bound in (second, sixth):
-        np.testing.assert_allclose(drawn[bound.label].get_ydata(), bound.values)
+        np.testing.assert_allclose(curves[bound.label].get_ydata(), bound.values)
 
 
 def test_a_theorem_is_silent_where_its_condition_fails(tmp_path: Path) -> None:
@@ -82,49 +82,49 @@ def test_a_theorem_is_silent_where_its_condition_fails(tmp_path: Path) -> None:
     assert "is silent" in "\n".join(text.get_text() for text in figure.texts)
 
 
-def silent(run: jaxfl.Run, words: str, *lam: float) -> None:
-    refused(lambda: bounds(run.dataset(), *lam), words)
+UNKNOWN = Measured(np.ones(1), 1.0, 0.0, False)
+
+
+def drawn(algorithm: Any, problem: jaxfl.Problem, rounds: int, **numbers: Any) -> Any:
+    """What is known of a run with these numbers before it starts, and its bounds."""
+    plan = planned(algorithm, problem, rounds, **numbers)
+    name, parts = plan.algorithm.name, dict(plan.algorithm.parts)
+    case = possible(name, parts, plan.values, plan.facts._asdict(), plan.sources)
+    return case, FAMILIES[name].bounds(case, UNKNOWN, None)
 
 
 LOCAL = {"batch": 4, "local_steps": 2}
 HEARD = {"cohort": 3, "clip": 1.0, "sigma": 0.1}
+DEAF = {"phases": 2, "dropout": 0.9, "threshold": 1, **HEARD}
 SOME = "everyone or uniform, .* = {!r} here"
 
 
+@pytest.mark.plain
 @pytest.mark.parametrize(
-    ("name", "who", "numbers", "words"),
+    ("name", "parts", "numbers", "words"),
     [
-        ("fedprox", "everyone", LOCAL, "No bound is known"),
-        ("soteriafl_sgd", "everyone", {"batch": 4, "lr": "cosine:0.01"}, "lr is a schedule"),
-        ("mu2_untrusted", "everyone", {"batch": 2}, "Theorem 5.2 speaks of one sample a round"),
-        ("fedavg", "everyone", LOCAL, "clip = inf leaves the variance"),
-        ("private_local_sgd", "everyone", {**LOCAL, "server_lr": 0.5}, "server_lr = 1"),
-        ("private_local_sgd", "everyone", {**LOCAL, "lr": "cosine:0.01"}, "lr is a schedule"),
+        ("fedprox", {}, LOCAL, "No bound is known"),
+        ("soteriafl_sgd", {}, {"batch": 4, "lr": "cosine:0.01"}, "lr is a schedule"),
+        ("mu2_untrusted", {}, {"batch": 2}, "Theorem 5.2 speaks of one sample a round"),
+        ("fedavg", {}, LOCAL, "clip = inf leaves the variance"),
+        ("private_local_sgd", {}, {**LOCAL, "server_lr": 0.5}, "server_lr = 1"),
+        ("private_local_sgd", {}, {**LOCAL, "lr": "cosine:0.01"}, "lr is a schedule"),
+        # another server is no mean of models
+        ("private_local_sgd", {"server": descent()}, LOCAL, "= averaging, and server = 'descent'"),
         # who answers is fewer than who is called, and a cycle draws no set anew
-        ("private_local_sgd", "poisson", HEARD, SOME.format("poisson")),
-        ("private_local_sgd", "balanced", HEARD, SOME.format("balanced")),
-        (
-            "localized_subgradient",
-            "unreliable",
-            {"phases": 2, "dropout": 0.9, "threshold": 1, **HEARD},
-            SOME.format("unreliable"),
-        ),
-        ("cdp_gd", "uniform", {**HEARD, "k": 2, "lr": 0.1}, "everyone, and participation = 'uni"),
+        ("private_local_sgd", {"participation": "poisson"}, HEARD, SOME.format("poisson")),
+        ("private_local_sgd", {"participation": "balanced"}, HEARD, SOME.format("balanced")),
+        ("localized_subgradient", {"participation": "unreliable"}, DEAF, SOME.format("unreliable")),
+        ("cdp_gd", {"participation": "uniform"}, {**HEARD, "k": 2}, "everyone, and participation"),
     ],
 )
-def test_what_no_bound_speaks_of(name: str, who: str, numbers: dict, words: str) -> None:
+def test_what_no_bound_speaks_of(name: str, parts: Any, numbers: Any, words: str) -> None:
     problem = a_convex_problem() if name.startswith("localized") else a_problem()
-    rounds = 12 if name.startswith("localized") else 2
-    algorithm = jaxfl.algorithm(name, **({} if who == "everyone" else {"participation": who}))
-    silent(jaxfl.simulate(algorithm, problem, jax.random.key(0), rounds, **numbers), words)
+    algorithm = jaxfl.algorithm(name, **parts)
+    refused(lambda: drawn(algorithm, problem, 12, **{"lr": 0.01, **numbers}), words)
 
 
-def test_another_server_is_no_mean_of_models() -> None:
-    algorithm = jaxfl.algorithm("private_local_sgd", server=descent())
-    run = jaxfl.simulate(algorithm, a_problem(), jax.random.key(0), 2, **LOCAL)
-    silent(run, "= averaging, and server = 'descent'")
-
-
+@pytest.mark.plain
 @pytest.mark.parametrize(
     ("name", "theorem"),
     [("private_local_sgd", "Theorem 2"), ("cdp_gd", "Theorem 1"), ("soteriafl_gd", "Theorem 3")],
@@ -133,32 +133,26 @@ def test_unconstrained_theorems_are_not_drawn_on_a_set(name: str, theorem: str) 
     """In a ball of 0.2 the gradient stays at 0.64 for ever, and the bounds go to zero."""
     half = Constraint("positive", lambda x: jax.numpy.maximum(x, 0), lambda d: None)
     for constraint, words in (("ball:0.2", "diameter 0.4"), (half, "no diameter")):
-        model = jaxfl.models.logistic(4, constraint=constraint)
-        rng = np.random.default_rng(0)
-        a = rng.normal(size=(4, 20, 4)).astype(np.float32)
-        p = jaxfl.make_problem(model, (a, (a @ np.ones(4) > 0).astype(np.int32)))
-        run = jaxfl.simulate(name, p, jax.random.key(0), 2, clip=8.0, sigma=0.0, lr=1e-3)
-        silent(run, f"{theorem} speaks of .* set has {words}")
+        model = jaxfl.models.logistic(8, constraint=constraint)
+        p = jaxfl.make_problem(model, jax.tree.map(np.asarray, a_problem().train))
+        given = {"clip": 8.0, "sigma": 0.0, "lr": 1e-3}
+        refused(lambda: drawn(name, p, 2, **given), f"{theorem} speaks of .* set has {words}")
 
 
-def test_the_bound_of_a_set_is_for_its_whole_diameter(key: jax.Array) -> None:
+def test_the_bound_of_a_set_is_for_its_whole_diameter() -> None:
     """The model goes wherever the set lets it, whatever diameter says."""
     model = jaxfl.models.logistic(3, constraint="ball:1")
     p = jaxfl.make_problem(model, (np.ones((2, 8, 3)), np.ones((2, 8), int)))
-    run = jaxfl.simulate("mu2", p, key, 4, clip=2.0, diameter=0.5)
-    silent(run, r"which is 2, and diameter = 0\.5")
-    assert bounds(jaxfl.simulate("mu2", p, key, 4, clip=2.0).dataset())
+    words = r"which is 2, and diameter = 0\.5"
+    refused(lambda: drawn("mu2", p, 4, clip=2.0, diameter=0.5), words)
+    assert drawn("mu2", p, 4, clip=2.0)
 
 
 # --- SoteriaFL: Theorems 1 and 3 -----------------------------------------------------------------
 
+COMPRESSED = ("cdp_sgd", "cdp_gd", *(f"soteriafl_{kind}" for kind in ("svrg", "gd", "sgd", "saga")))
 EACH = [
-    *(
-        (f"{family}_{kind}", omega)
-        for family, kinds in (("cdp", ("sgd", "gd")), ("soteriafl", ("svrg", "gd", "sgd", "saga")))
-        for kind in kinds
-        for omega in (2.0, 0.0, 5.0)
-    ),
+    *((name, omega) for name in COMPRESSED for omega in (2.0, 0.0, 5.0)),
     *((name, 0.0) for name in ("ldp_gd", "ldp_sgd", "ldp_svrg")),
 ]
 T = 120
@@ -186,13 +180,6 @@ def measured(name: str, seeds: int = 1, **numbers: float):
     return runs[0], np.cumsum(squares[:-1]) / np.arange(1, T + 1)
 
 
-def case_of(name: str, numbers: dict[str, float]) -> Case:
-    """What is known of a run with these numbers before it starts."""
-    plan = planned(name, unit(), T, **numbers)
-    parts = dict(plan.algorithm.parts)
-    return Case(name, parts, plan.values, plan.facts._asdict(), plan.sources)
-
-
 @pytest.mark.parametrize(("name", "omega"), EACH)
 def test_measured_gradients_stay_below(name: str, omega: float) -> None:
     """After every round, at the longest step that the theorem allows; a longer one is refused, and the
@@ -201,14 +188,12 @@ def test_measured_gradients_stay_below(name: str, omega: float) -> None:
     numbers |= {} if name.startswith("ldp") else {"omega": omega}
     numbers |= {} if name.endswith("_gd") else {"batch": 8}
     numbers |= {"refresh": 0.2} if name.endswith("svrg") else {}
-    case = case_of(name, numbers)
-    unknown = Measured(np.ones(1), 1.0, 0.0, False)
-    s = soteriafl.setting(case, unknown)
+    case, _ = drawn(name, unit(), T, **numbers)
+    s = soteriafl.setting(case, UNKNOWN)
     longest = 1 / s.L
     if name.startswith("soteriafl") or name.endswith("svrg"):
         longest = longest_step(s, soteriafl.estimator(case, s))
-    longer = case_of(name, {**numbers, "lr": 1.01 * longest})
-    (silent,) = FAMILIES[name].bounds(longer, unknown, None)
+    _, (silent,) = drawn(name, unit(), T, **{**numbers, "lr": 1.01 * longest})
     assert silent.values is None
     assert f"at most {longest:.3g} is needed" in silent.note
     ds, mean = measured(name, 3, **{**numbers, "lr": longest})
@@ -282,10 +267,9 @@ def test_the_last_loss_stays_below(name: str, tmp_path: Path) -> None:
 
 
 def test_orders_are_never_drawn() -> None:
-    name, p = "localized_subgradient", a_convex_problem()
-    run = jaxfl.simulate(name, p, jax.random.key(0), 12, phases=2, clip=1.0)
-    (found,) = bounds(run.dataset())
-    v = run.values
+    p = a_convex_problem()
+    case, (found,) = drawn("localized_subgradient", p, 12, phases=2, clip=1.0)
+    v = case.values
     of = p.n, int(p.count.min()), p.model.dim, v["eps"], v["delta"], 1.0, v["diameter"]
     order = excess_risk(IsrlSetting(*of, v.get("smoothness", 1.0)))
     assert found.values is None
@@ -308,9 +292,9 @@ def test_results_hold_the_ledger(tmp_path: Path) -> None:
     assert ds["client_eps"].max() <= ds["eps_spent"][-1] * (1 + 1e-9)
 
 
-@pytest.mark.parametrize("name", ["local_dp_sgd", "dp_fedavg", "fedavg"])
+@pytest.mark.parametrize("name", ["fedavg", "dp_fedavg", "local_dp_sgd"])
 def test_ledgers_are_left_out_where_they_say_nothing(name: str, key: jax.Array) -> None:
-    """All alike, clients protected as wholes, no noise."""
+    """No noise, clients protected as wholes, all alike."""
     data = np.ones((4, 12, 3)), np.ones((4, 12), int)
     problem = jaxfl.make_problem(jaxfl.models.logistic(3), data)
     more = {} if name == "local_dp_sgd" else {"participation": "uniform", "cohort": 2}

@@ -58,38 +58,29 @@ def plain(L: Draws) -> np.ndarray:
     """DP-GD, DP-SGD and RRPSGD: a noised mean of clipped gradients."""
     x, v = L.x0, L.v
     for t in range(ROUNDS):
-        g = 0
-        for i in range(L.n):
-            rows = L.rows(t, i)
-            b = v.get("batch", len(rows))
-            g = g + mean(lambda j, i=i, x=x: clipped(L.p, i, j, x, G), rows, b) / L.n
+        g = sum(L.slope(t, i, x, G) for i in range(L.n)) / L.n
         x = x - v["lr"] * (g + regularizer(x) + v["sigma"] * L.central(t))
     return x
-
-
-def batches_of(L: Draws, b: int) -> Hyper:
-    return Hyper({**L.hp.values, "batch": jnp.int32(b)}, L.hp.capacity)
 
 
 def srm(L: Draws) -> np.ndarray:
     v, x, before, h = L.v, L.x0, L.x0, 0.0
     gamma, C = v["momentum"], v["difference_clip"]
+
+    def part(i: int, j: int) -> np.ndarray:
+        new = gradient(L.p, i, j, x)
+        if t == 0:
+            return shrunk(new, G)
+        change = shrunk(new - gradient(L.p, i, j, before), C)
+        return (1 - gamma) * change + gamma * shrunk(new, G)
+
     for t in range(ROUNDS):
         b, u = v["batch"] if t else v["anchor_batch"], 0
+        hp = Hyper({**L.hp.values, "batch": jnp.int32(b)}, L.hp.capacity)
         for i in range(L.n):
-            rows = L.rows(t, i, batches_of(L, b))
+            rows = L.rows(t, i, hp)
             assert len(rows) == b
-
-            def part(
-                j: int, i: int = i, x: np.ndarray = x, old: np.ndarray = before, t: int = t
-            ) -> np.ndarray:
-                new = gradient(L.p, i, j, x)
-                if t == 0:
-                    return shrunk(new, G)
-                change = shrunk(new - gradient(L.p, i, j, old), C)
-                return (1 - gamma) * change + gamma * shrunk(new, G)
-
-            u = u + mean(part, rows, b) / L.n
+            u = u + mean(lambda j: part(i, j), rows, b) / L.n
         u = u + regularizer(x) - (t > 0) * (1 - gamma) * regularizer(before)
         u = u + v["sigma"] * (1.0 if t else v["noise_ratio"]) * L.central(t)
         h = (1 - gamma) * h + u if t else u
@@ -100,21 +91,18 @@ def srm(L: Draws) -> np.ndarray:
 
 def spider(L: Draws) -> np.ndarray:
     v, x, before, h = L.v, L.x0, L.x0, 0.0
+
+    def part(i: int, j: int) -> np.ndarray:
+        new = gradient(L.p, i, j, x)
+        return shrunk(new, G) if anew else shrunk(new - gradient(L.p, i, j, before), C)
+
     for t in range(ROUNDS):
-        anew, step = t % v["period"] == 0, np.linalg.norm(x - before)
-        C, u = min(2 * G, v["smoothness"] * step), 0
+        anew, u = t % v["period"] == 0, 0
+        C = min(2 * G, v["smoothness"] * np.linalg.norm(x - before))
         std = v["sigma"] * (v["noise_ratio"] if anew else C / (2 * G))
         for i in range(L.n):
             rows = range(int(L.p.count[i]))
-
-            def part(
-                j: int, i: int = i, x: np.ndarray = x, old: np.ndarray = before, C: float = C,
-                anew: bool = anew,
-            ) -> np.ndarray:  # fmt: skip
-                new = gradient(L.p, i, j, x)
-                return shrunk(new, G) if anew else shrunk(new - gradient(L.p, i, j, old), C)
-
-            u = u + (mean(part, rows, len(rows)) + std * L.noise(t, i)) / L.n
+            u = u + (mean(lambda j: part(i, j), rows, len(rows)) + std * L.noise(t, i)) / L.n
         u = u + regularizer(x) - (not anew) * regularizer(before)
         h = u + (not anew) * h
         before, x = x, x - v["lr"] * h
@@ -127,17 +115,11 @@ def svrg(L: Draws) -> np.ndarray:
         if t % v["epoch"] == 0:
             w, key = x, jax.random.fold_in(L.keys.begin, t)
             for i in range(L.n):
-                m = int(L.p.count[i])
-                whole = mean(lambda j, i=i, w=w: clipped(L.p, i, j, w, G), range(m), m)
                 noise = np.asarray(L.normal(jax.random.fold_in(key, i)), float)
-                h[i] = whole + v["noise_ratio"] * v["sigma"] * noise
+                h[i] = full(L, i, w) - regularizer(w) + v["noise_ratio"] * v["sigma"] * noise
         g = 0
         for i in range(L.n):
-            drawn = mean(
-                lambda j, i=i, x=x, w=w: clipped(L.p, i, j, x, G) - clipped(L.p, i, j, w, G),
-                L.rows(t, i),
-                v["batch"],
-            )
+            drawn = L.slope(t, i, x, G) - L.slope(t, i, w, G)
             g = g + (drawn + h[i] + v["sigma"] * L.noise(t, i)) / L.n
         x = x - v["lr"] * (g + regularizer(x))
     return x
@@ -183,9 +165,7 @@ def ef_sgd(L: Draws) -> np.ndarray:
     for t in range(ROUNDS):
         total = 0
         for i in range(L.n):
-            rows = L.rows(t, i)
-            g = mean(lambda j, i=i, x=x: clipped(L.p, i, j, x, G), rows, v["batch"])
-            p = e[i] + g + regularizer(x)
+            p = e[i] + L.slope(t, i, x, G) + regularizer(x)
             e[i] = p - largest(p, v["k"])
             total = total + largest(p, v["k"]) / L.n
         x = x - v["lr"] * total
@@ -198,8 +178,7 @@ def clip21(L: Draws) -> np.ndarray:
     momentum, mine = np.zeros((L.n, L.d)), np.zeros((L.n, L.d))
     for t in range(ROUNDS):
         for i in range(L.n):
-            slope = mean(lambda j, i=i, x=x: gradient(L.p, i, j, x), L.rows(t, i), v["batch"])
-            momentum[i] += v["momentum"] * (slope + regularizer(x) - momentum[i])
+            momentum[i] += v["momentum"] * (L.slope(t, i, x) + regularizer(x) - momentum[i])
             c = shrunk(momentum[i] - mine[i], v["clip"])
             shortened += (c != momentum[i] - mine[i]).any()
             mine[i] += v["shift"] * c
@@ -215,11 +194,10 @@ def dice(L: Draws) -> np.ndarray:
     for t in range(ROUNDS):
         total = 0
         for i in range(L.n):
-            rows, b = L.rows(t, i), v["batch"]
             added = shrunk(e[i], v["error_clip"])
             shortened += (added != e[i]).any()
-            sent = mean(lambda j, i=i, x=x: clipped(L.p, i, j, x, v["clip"]), rows, b) + added
-            e[i] += mean(lambda j, i=i, x=x: gradient(L.p, i, j, x), rows, b) - sent
+            sent = L.slope(t, i, x, v["clip"]) + added
+            e[i] += L.slope(t, i, x) - sent
             total = total + (sent + v["sigma"] * L.noise(t, i)) / L.n
         x = x - v["lr"] * (total + regularizer(x))
     assert 0 < shortened < ROUNDS * L.n  # some errors were clipped, and some were not
@@ -246,7 +224,8 @@ def last(run: jaxfl.Run) -> np.ndarray:
     return np.asarray(server.view(run.state.server))
 
 
-SLOW = ("dp_gd", "rrpsgd", "distributed_dp_srm", "ef21")  # their parts are seen in others
+# their parts are seen in others
+SLOW = ("dp_gd", "dp_sgd", "rrpsgd", "distributed_dp_srm", "diana", "ef21")
 
 
 @pytest.mark.plain

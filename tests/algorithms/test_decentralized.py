@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from loops import LAM, Draws, clipped, largest, regularizer, shrunk
+from loops import LAM, Draws, largest, regularizer, shrunk
 from planned import planned
 from rows import ROWS, a_problem
 from told import mistakes, refused
@@ -71,7 +71,7 @@ def test_mistakes_are_explained(call: Any, words: str) -> None:
 
 def transcribed(run: jaxfl.Run, name: str) -> np.ndarray:
     """The three rules, client by client, with the same rows, noise and masks."""
-    p, v, n, D = run.problem, run.values, run.problem.n, Draws(run)
+    v, n, D = run.values, run.problem.n, Draws(run)
     W = D.body.graph.matrix(n)
     x = np.tile(D.x0, (n, 1))
 
@@ -88,8 +88,7 @@ def transcribed(run: jaxfl.Run, name: str) -> np.ndarray:
     for t in range(ROUNDS):
         g = np.empty_like(x)
         for i in range(n):
-            g[i] = sum((clipped(p, i, j, x[i], v["clip"]) for j in D.rows(t, i)), 0 * x[i])
-            g[i] = g[i] / v["batch"] + regularizer(x[i]) + v["sigma"] * D.noise(t, i)
+            g[i] = D.slope(t, i, x[i], v["clip"]) + regularizer(x[i]) + v["sigma"] * D.noise(t, i)
         new = np.empty_like(x)
         if name == "q_dpsgd_1":
             z, k = sent(x, t), v["consensus"]
@@ -126,7 +125,7 @@ def test_transcription(name: str, key: jax.Array) -> None:
 def porter_by_hand(run: jaxfl.Run, private: bool) -> tuple[np.ndarray, np.ndarray]:
     """x_i and v_i after the run; two messages a round, each with a mask of its own."""
     D, v = Draws(run), run.values
-    n, k, tau, b, select = D.n, v["consensus"], v["clip"], v["batch"], D.body.compressor.select
+    n, k, tau, select = D.n, v["consensus"], v["clip"], D.body.compressor.select
     W, x = D.body.graph.matrix(n), np.tile(D.x0, (D.n, 1))
     at = x.copy()  # what neighbours know of x
     slope = q = before = np.zeros((n, D.d))
@@ -142,9 +141,7 @@ def porter_by_hand(run: jaxfl.Run, private: bool) -> tuple[np.ndarray, np.ndarra
     for t in range(ROUNDS):
         g = np.empty_like(x)
         for i in range(n):
-            most = tau if private else np.inf
-            g[i] = sum((clipped(D.p, i, j, x[i], most) for j in D.rows(t, i)), 0 * x[i]) / b
-            g[i] += regularizer(x[i])
+            g[i] = D.slope(t, i, x[i], tau if private else np.inf) + regularizer(x[i])
             g[i] = g[i] + v["sigma"] * D.noise(t, i) if private else shrunk(g[i], tau)
         slope = slope + k * (W @ q - q) + g - before
         q = q + sent(slope - q, np.array([D.mask(t, i) for i in range(n)]))

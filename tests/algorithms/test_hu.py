@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from loops import LAM, Draws, clipped, regularizer
+from loops import LAM, Draws, regularizer
 from planned import planned
 from rows import a_problem
 from scipy import stats
@@ -44,9 +44,7 @@ def loop(run: jaxfl.Run, D: Draws) -> np.ndarray:
         for i in members:
             theta, m = x, 0 * x
             for s in range(tau):
-                rows = D.rows(turns[i] * tau + s, i)
-                g = sum((clipped(p, i, j, theta, v["clip"]) for j in rows), 0 * x) / v["batch"]
-                g = g + regularizer(theta)
+                g = D.slope(turns[i] * tau + s, i, theta, v["clip"]) + regularizer(theta)
                 if name == "private_local_sgd":
                     g = g + step_noise(D, t, i)[s]
                 if name == "fedprox":

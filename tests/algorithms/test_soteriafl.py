@@ -18,10 +18,8 @@ def direct_sgd(run: jaxfl.Run, D: Draws) -> np.ndarray:
     for t in range(ROUNDS):
         total = 0
         for i in range(n):
-            rows = D.rows(t, i)
-            b = v.get("batch", len(rows))
-            g = sum((clipped(run.problem, i, j, x, v["clip"]) for j in rows), 0 * x) / b
-            total += D.mask(t, i) * (g + regularizer(x) + v["sigma"] * D.noise(t, i))
+            g = D.slope(t, i, x, v["clip"]) + regularizer(x)
+            total += D.mask(t, i) * (g + v["sigma"] * D.noise(t, i))
         x = x - v["lr"] * total / n
     return x
 
@@ -62,12 +60,12 @@ LOOPS = {
 
 
 CASES = (
-    *(("ldp_sgd", "poisson"), ("cdp_sgd", "poisson"), ("soteriafl_gd", "full")),
+    *(("ldp_sgd", "poisson"), ("soteriafl_gd", "full")),
     *(("soteriafl_svrg", "poisson"), ("soteriafl_saga", "poisson")),
     ("soteriafl_saga", "with_replacement"),  # one row twice in a batch
 )
 OTHERS = (  # whose parts are seen in these
-    *(("ldp_sgd", "without_replacement"), ("cdp_gd", "full")),
+    *(("ldp_sgd", "without_replacement"), ("cdp_gd", "full"), ("cdp_sgd", "poisson")),
     *(("soteriafl_sgd", "poisson"), ("soteriafl_svrg", "shuffled")),
 )
 

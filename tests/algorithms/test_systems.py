@@ -84,6 +84,7 @@ def test_every_system_runs_and_sweeps(
     assert list(sweep.rglob("*.png"))
 
 
+@pytest.mark.full
 def test_one_pass_is_what_a_run_takes_by_default(tmp_path: Path, shell: Shell) -> None:
     """200 rounds by default are more than these clients have samples."""
     words = f"run mu2_trusted --no-plot --eval-every 0 --out {tmp_path}"

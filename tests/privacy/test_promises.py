@@ -222,16 +222,6 @@ def test_whoever_leaves_clipping_to_others_is_clipped(estimator: Any) -> None:
     assert math.isfinite(eps(True, "batch")) == (estimator is estimators.saga)
 
 
-def test_who_took_part_is_no_reason_where_it_is_hidden(key: jax.Array) -> None:
-    """Clients drawn by coins are hidden among the others: what is proven is proven of each."""
-    algorithm = jaxfl.algorithm("dp_fedavg", participation=sampling.poisson_clients())
-    numbers = {"cohort": 1, "eps": 2.0, "lr": 0.1, "batch": 2, "local_steps": 1, "update_clip": 1.0}
-    run = jaxfl.simulate(algorithm, a_problem(), key, 2, **numbers)
-    book = run.ledger()
-    assert 0 in book.turns
-    np.testing.assert_allclose(book.proven, run.privacy().proven)
-
-
 def test_rounding_moves_what_is_drawn_and_what_is_not() -> None:
     """Where one of two neighbours alone draws the record, both sums are rounded."""
     proven = {}
