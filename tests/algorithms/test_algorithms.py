@@ -38,9 +38,23 @@ from jaxfl.rounds import gossip
 
 
 def rows(mark: Any) -> Any:
-    """All of the common table, those of which no part is seen elsewhere with this mark."""
+    """All of the common table; rows with a part that no other has carry the mark."""
     table = [pytest.param(row, marks=mark if row.quick else ()) for row in ROWS]
     return pytest.mark.parametrize("row", table, ids=[row.name for row in ROWS])
+
+
+PARTS = [
+    *(channels.direct, channels.shifted, channels.learned, channels.recursion),
+    *(channels.error_feedback, mechanisms.gaussian, mechanisms.central, mechanisms.noiseless),
+    *(servers.descent, servers.averaging, accelerated.averaged),
+    *(iterates.anytime, iterates.averaged, iterates.limited),
+    *(gossip.averaging, gossip.quantized, gossip.differences),
+    *(local.free, local.proximal, local.control),
+    *(lambda make=make: make(sampling.full()) for make in (estimators.minibatch, estimators.svrg,
+      estimators.saga, momentum.corrected, momentum.marina, momentum.anchored)),
+    lambda: smoothing.moreau(estimators.minibatch(sampling.full())),
+    lambda: iterates.sampled(servers.descent()),
+]  # fmt: skip
 
 
 def test_every_algorithm_has_a_row_and_is_the_same_each_time() -> None:
@@ -49,6 +63,7 @@ def test_every_algorithm_has_a_row_and_is_the_same_each_time() -> None:
     for row in ROWS:
         assert jaxfl.algorithm(row.name) == jaxfl.algorithm(row.name)
         assert hash(jaxfl.algorithm(row.name)) == hash(jaxfl.algorithm(row.name))
+    assert all(make() is make() for make in PARTS)
 
 
 @rows(pytest.mark.plain)
@@ -76,20 +91,6 @@ def test_it_descends_and_counts(row: Row, key: jax.Array) -> None:
     assert run.totals["clamped"] == 0
 
 
-PARTS = [
-    *(channels.direct, channels.shifted, channels.learned, channels.recursion),
-    *(channels.error_feedback, mechanisms.gaussian, mechanisms.central, mechanisms.noiseless),
-    *(servers.descent, servers.averaging, accelerated.averaged),
-    *(iterates.anytime, iterates.averaged, iterates.limited),
-    *(gossip.averaging, gossip.quantized, gossip.differences),
-    *(local.free, local.proximal, local.control),
-    *(lambda make=make: make(sampling.full()) for make in (estimators.minibatch, estimators.svrg,
-      estimators.saga, momentum.corrected, momentum.marina, momentum.anchored)),
-    lambda: smoothing.moreau(estimators.minibatch(sampling.full())),
-    lambda: iterates.sampled(servers.descent()),
-]  # fmt: skip
-
-
 @pytest.mark.once
 def test_sizes_of_a_users_own_composition_are_checked() -> None:
     """k beyond d sent d coordinates and was billed for k, and an omega decided nothing."""
@@ -111,12 +112,6 @@ def test_sizes_of_a_users_own_composition_are_checked() -> None:
     assert (found.values["omega"], found.sources["omega"]) == (1.0, "given, as near as k allows")
     assert found.totals["uplink_bits"] == run("random_k", k=4).totals["uplink_bits"]
     refused(lambda: run("random_k", k=3, omega=1.0), "are both given")
-
-
-@pytest.mark.once
-def test_equal_calls_give_one_part() -> None:
-    """Compiled programs are found by their parts: also a user's own composition is compiled once."""
-    assert all(make() is make() for make in PARTS)
 
 
 @rows(())
@@ -217,21 +212,19 @@ def test_defaults_of_a_model_without_a_known_L(name: str) -> None:
         assert planned("fedsgd", facts).values["lr"] == 0.1
 
 
-@pytest.mark.parametrize("name", ["soteriafl_sgd", "soteriafl_svrg", "soteriafl_saga", "ldp_svrg"])
-def test_claims_of_variance_reduction_are_of_two_gradients_of_a_record(name: str) -> None:
+def test_claims_of_variance_reduction_are_of_two_gradients_of_a_record() -> None:
+    """Without a bound on any nothing is claimed."""
     facts = ProblemFacts(n=2, m=1000, m_max=1000, d=3, rounds=50, smoothness=1.0, sizes=(1000,))
-    plan = planned(name, facts, sigma=0.01, batch=20)
-    v, G = plan.values, plan.values["clip"]
-    given = v["noise_constant"], G, 1000, 20, 50, v["delta"]
-    bounds = (G, 0.0) if name == "soteriafl_sgd" else (2 * G, G)
-    stated = compressed_gd(*given, sigma=0.01, bounds=bounds)
-    assert plan.claim.conditions == stated.conditions
-
-
-@pytest.mark.parametrize("name", ["ldp_sgd", "dp_sgd"])
-def test_without_a_bound_nothing_is_claimed(name: str) -> None:
-    plan = planned(name, a_problem(), 5, clip=float("inf"), sigma=1.0)
-    assert plan.values["eps"] == plan.claim.eps == plan.eps(1e-5) == float("inf")
+    for name in ("soteriafl_sgd", "soteriafl_svrg", "soteriafl_saga", "ldp_svrg"):
+        plan = planned(name, facts, sigma=0.01, batch=20)
+        v, G = plan.values, plan.values["clip"]
+        given = v["noise_constant"], G, 1000, 20, 50, v["delta"]
+        bounds = (G, 0.0) if name == "soteriafl_sgd" else (2 * G, G)
+        stated = compressed_gd(*given, sigma=0.01, bounds=bounds)
+        assert plan.claim.conditions == stated.conditions, name
+    for name in ("ldp_sgd", "dp_sgd"):
+        plan = planned(name, facts, clip=float("inf"), sigma=1.0)
+        assert plan.values["eps"] == plan.claim.eps == plan.eps(1e-5) == float("inf")
 
 
 def test_steps_are_finite_without_features() -> None:

@@ -10,23 +10,20 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 import pytest
 from loops import Draws
-from planned import Planned, federated, planned
+from planned import Planned, planned
 from rows import a_convex_problem, a_network, a_problem
 from scipy.optimize import minimize_scalar
 from told import mistakes, refused
 
 import jaxfl
 from jaxfl import privacy
-from jaxfl.algorithms import compose
 from jaxfl.algorithms.gao import theory
 from jaxfl.algorithms.gao.claims import gao
 from jaxfl.core.types import Problem, ProblemFacts, Server
 from jaxfl.parts import localization as phases
 from jaxfl.parts import smoothing
-from jaxfl.parts.sampling import sampler
 from jaxfl.problems import public
 from jaxfl.problems.clipping import evaluate
 from jaxfl.problems.custom import custom
@@ -270,27 +267,6 @@ def test_single_passes_use_every_record_once() -> None:
         rows = [set(D.rows(t, i)) for t in range(9)]
         assert all(len(r) == 7 for r in rows)
         assert len(set.union(*rows)) == 63
-
-
-def test_any_server_can_be_localized() -> None:
-    """Adam inside: its memory starts anew in every phase, and a far centre holds it back."""
-
-    table = phases.spread([phases.Phase(1, 8, 6, 0.1), phases.Phase(2, 4, 5, 0.1, 0.01)])
-    adam = jaxfl.servers.optimizer(lambda hp: optax.adam(hp["lr"]))
-    body = federated(
-        estimator=jaxfl.estimators.minibatch(phases.phased(sampler("poisson"))),
-        mechanism=jaxfl.mechanisms.noiseless(),
-        server=phases.localized(adam),
-    )
-    numbers = jaxfl.algorithms.plain(clip=2.0, lr=0.1, batch=8, **table)
-    algorithm = compose("localized_adam", "Adam in phases", "this test", body, numbers)
-    five, six, eleven = planned(algorithm, a_convex_problem(), 11).states(5, 6, 11)
-    counts = [int(state.server[0][1][0].count) for state in (five, six, eleven)]
-    assert counts == [5, 0, 0]
-    x_6, c_6 = algorithm.output(six), six.server[1]
-    np.testing.assert_array_equal(c_6, x_6)
-    assert np.linalg.norm(x_6 - five.server[1]) > 0.2
-    assert 0 < np.linalg.norm(algorithm.output(eleven) - x_6) <= 0.01 * (1 + 1e-5)
 
 
 @pytest.mark.parametrize("seed", range(4))

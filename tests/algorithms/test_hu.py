@@ -15,7 +15,7 @@ from told import mistakes, refused
 
 import jaxfl
 from jaxfl.core.types import Hyper
-from jaxfl.parts.sampling import participation, sampler
+from jaxfl.parts.sampling import participation
 from jaxfl.rounds.blocks import client_keys
 
 pytestmark = pytest.mark.once
@@ -113,15 +113,6 @@ def test_epochs_go_on_across_rounds_unless_fresh(key: jax.Array) -> None:
     pairs = (used[True] @ used[True].T)[np.triu_indices(40, 1)]
     law = stats.hypergeom(12, 3, 3)
     assert abs(pairs.mean() - law.mean()) < 5 * law.std() / np.sqrt(pairs.size)
-
-
-def test_poisson_batches_have_b_rows_a_step_in_the_mean(key: jax.Array) -> None:
-    """Whatever their slots."""
-    algorithm = jaxfl.algorithm("fedavg", sampler=sampler("poisson"))
-    numbers = {"lr": 0.1, "batch": 3, "local_steps": 4}
-    run = jaxfl.simulate(algorithm, a_problem(), key, 10, eval_every=0, **numbers)
-    mean = 10 * run.problem.n * 4 * 3
-    assert abs(run.totals["gradients"] - mean) < 5 * np.sqrt(mean)
 
 
 def run(name: str = "private_local_sgd", parts: Any = {}, **numbers: Any) -> jaxfl.Run:  # noqa: B006

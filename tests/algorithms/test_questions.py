@@ -7,9 +7,6 @@ from typing import Any
 import pytest
 from told import Shell
 
-from jaxfl.audit.calculators import CALCULATORS
-from jaxfl.cli.questions import FORMULAS
-
 pytestmark = pytest.mark.once
 
 SOTERIA = (
@@ -26,17 +23,6 @@ PRIVATE = "private_local_sgd --samples 100 --batch 10 --rounds 5 --clip 1 --delt
 def ask(shell: Shell) -> Any:
     """The answer to a question, as JSON."""
     return lambda *line: json.loads(shell(*line, "--json").out)
-
-
-def test_calibrate(ask: Any) -> None:
-    found = ask(
-        "calibrate soteriafl_gd --samples 3256 --rounds 100 --clip 0.5 --eps 5 --delta 1e-3"
-    )
-    # GDP: mu solves delta(5; mu) = 1e-3; sigma = 2 G sqrt(T) / (m mu)
-    assert found["sigma"] == pytest.approx(0.00211868, rel=1e-5)
-    assert found["paper_sigma"] == pytest.approx(0.00279624, rel=1e-5)
-    assert found["status"] == "E"
-    assert found["eps"] == pytest.approx(5, rel=1e-3)
 
 
 def test_account_flags_a_claim_that_does_not_hold(ask: Any, shell: Shell) -> None:
@@ -115,28 +101,3 @@ account audit_cp --tp 9 --npos 9 --fp 0 --nneg 9 --delta 1e-5 --alpha 2 | --alph
 def test_mistakes(row: str, shell: Shell) -> None:
     line, words = row.split(" | ")
     assert words in shell.refused(line)
-
-
-@pytest.mark.full
-def test_audit_exposes_batch_clipping(ask: Any) -> None:
-    line = "audit ldp_sgd --samples 1000 --rounds 20 --runs 200 --batch 100 --clip-mode batch"
-    found = ask(line, "--noise paper --eps 1")
-    assert found["claimed"] == pytest.approx(1)
-    assert found["lower"] > 1
-    assert found["refutes_claim"] is True
-    assert found["proven"] == "inf"
-    # without noise there is no claim
-    found = ask("audit ldp_sgd --runs 50 --sigma 0 --samples 50 --rounds 2 --batch 10 --seed 1")
-    assert found["claimed"] is None
-    assert found["refutes_claim"] is False
-    assert found["proven"] == "inf"
-
-
-def test_help(shell: Shell) -> None:
-    text = shell("account --help").out
-    assert "--seen all|winner" in text
-    checks = text.partition("or a check of a published or new formula:")[2]
-    for name, make in CALCULATORS.items():
-        assert f"\n  {name} " in text
-        assert (f"\n  {name} " in checks) == (name in FORMULAS)
-        assert str(make.__doc__).splitlines()[0].endswith(".")

@@ -84,14 +84,6 @@ def test_every_system_runs_and_sweeps(
     assert list(sweep.rglob("*.png"))
 
 
-@pytest.mark.full
-def test_one_pass_is_what_a_run_takes_by_default(tmp_path: Path, shell: Shell) -> None:
-    """200 rounds by default are more than these clients have samples."""
-    words = f"run mu2_trusted --no-plot --eval-every 0 --out {tmp_path}"
-    assert "one pass" in shell(f"{words}/a").out
-    assert "ask for at most 1" in shell.refused(f"{words}/b --rounds 200")
-
-
 # --- Tables 1 and 2 of SoteriaFL -----------------------------------------------------------------
 
 S = Setting(n=16, m=1000, d=50, omega=3.0, L=4.0, G=0.5, eps=2.0, delta=1e-2)

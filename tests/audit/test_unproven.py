@@ -87,12 +87,6 @@ def row(which: int) -> Algorithm:
     return own(estimator=estimators.minibatch(rows), numbers={"batch": 1})
 
 
-def changes(name: str, factor: float) -> Algorithm:
-    """An estimator that changes a hyper-parameter before each round."""
-
-    return own(estimator=mine(WHOLE, pace=lambda key, t, hp: {name: factor * hp[name]}))
-
-
 def differences() -> Algorithm:
     """The terms of snapshots are 100 times as long."""
 
@@ -100,12 +94,6 @@ def differences() -> Algorithm:
         return tuple(t._replace(scale=100 * t.scale) for t in SNAPSHOT.gradient.terms(*given))
 
     return own(estimator=mine(SNAPSHOT, gradient=Gradient(terms)), numbers={"refresh": 0.5})
-
-
-def short(model: Any, hp: Hyper) -> Any:
-    """A kernel whose norms are a hundredth of what they are."""
-    inner = model.kernel.inner
-    return model.kernel._replace(inner=lambda *args: 1e-4 * inner(*args), clip=None)
 
 
 def sends(before: Callable[..., Any], base: Any = None, **more: Any) -> Algorithm:
@@ -159,16 +147,10 @@ BROKEN: dict[str, tuple[Callable[[], Algorithm], dict[str, Any]]] = {
     "network_std": (gossip, THREE),
     "before": (lambda: sends(lambda link, g: 100 * g), {}),
     "before_shifted": (lambda: sends(lambda s, g: 100 * g - s, channels.shifted(), shift=0.5), {}),
-    "before_normalizes": (lambda: sends(lambda link, g: g / (1e-3 + jnp.abs(g))), {}),
     "select_repeats": (repeats, {"dim": 8}),
-    "begin_sigma": (lambda: changes("sigma", 0.01), {}),
-    "begin_clip": (lambda: changes("clip", 100.0), {}),
+    "pace": (lambda: own(estimator=mine(WHOLE, pace=lambda key, t, hp: {"sigma": quiet(hp)})), {}),
     "terms": (lambda: own(estimator=mine(WHOLE, gradient=LOUD)), {}),
     "differences": (differences, TURNING),
-    "kernel": (
-        lambda: own(estimator=mine(WHOLE, gradient=WHOLE.gradient._replace(kernel=short))),
-        {},
-    ),
     "rows": (lambda: own(estimator=estimators.minibatch(weighed(sampling.full()))), {}),
     "first_row": (lambda: row(0), {}),
     "clients": (clients, THREE),

@@ -349,21 +349,6 @@ def test_mistakes_are_named(call: Any, words: str) -> None:
     refused(call, words)
 
 
-@pytest.mark.full
-def test_every_private_algorithm_can_be_calibrated() -> None:
-    numbers = {"batch": 50, "smoothness": 1.0, "diameter": 1.0, "update_clip": 1.0}
-    for name in EVENTS_BY_NAME:
-        known = {"batch"} if name == "event" else jaxfl.algorithm(name).names
-        known = known - {"batch"} if name == "rrpsgd" else known
-        given = {k: v for k, v in numbers.items() if k in known}
-        given |= {"samples": 1000, "rounds": 20, "clip": 1.0, "delta": 1e-5}
-        found = calibrate(name, eps=2.0, **given)
-        assert 1.998 <= found["eps"] <= 2.0, name
-        assert found["status"] in ("E", "D"), name
-        if "sigmas" not in found:  # phases are calibrated each by itself
-            assert account(name, sigma=found["sigma"], **given)["eps"] == found["eps"], name
-
-
 def test_an_algorithm_answers_by_its_own_event_and_its_own_defaults() -> None:
     """What `account` says without data is what a run of the same numbers says."""
     rows = np.ones((2, 40, 3), np.float32), np.ones((2, 40), np.int32)
