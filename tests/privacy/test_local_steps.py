@@ -196,7 +196,9 @@ def test_every_device_has_its_own_eps(key: jax.Array) -> None:
     than the run's own guarantee, which has to hold before anybody is drawn."""
     algorithm = jaxfl.algorithm("private_local_sgd", participation="uniform")
     problem = a_problem()
-    run = jaxfl.simulate(algorithm, problem, key, 4, local_steps=2, cohort=1, **NUMBERS)
+    run = jaxfl.simulate(
+        algorithm, problem, key, 4, eval_every=0, local_steps=2, cohort=1, **NUMBERS
+    )
     book, m = run.ledger(DELTA), np.asarray(problem.count)
     np.testing.assert_array_equal(book.turns, run.state.local[0])
     a = 2 * book.turns * 2 * 0.7**2 / (m * 4 * 1.5**2)
@@ -220,6 +222,7 @@ def test_a_ledger_names_clients_and_the_eps_to_publish(key: jax.Array, tmp_path:
     rows = {name: (rng.normal(size=(8, 4)), rng.integers(0, 2, 8)) for name in ("bern", "oslo")}
     problem = jaxfl.make_problem(jaxfl.models.logistic(4), jaxfl.data.from_clients(rows))
     given = {"participation": "uniform", "cohort": 1, "sigma": 1.0, "batch": 4, "lr": 0.1}
+    given |= {"eval_every": 0}
     run = jaxfl.simulate("ldp_sgd", problem, key, 5, **given)
     book = run.ledger()
     first = ("bern", "oslo")[book.worst]
@@ -236,7 +239,7 @@ def test_whole_clients_spend_where_they_were_not_called(part: str, key: jax.Arra
     """Being called shows in the sum, and is what is protected; those drawn by coins are hidden."""
     algorithm = jaxfl.algorithm("dp_fedavg", participation=part)
     given = {"lr": 0.1, "sigma": 1.0, "batch": 4, "local_steps": 1, "cohort": 2, "update_clip": 1.0}
-    run = jaxfl.simulate(algorithm, a_problem(), key, 1, **given)
+    run = jaxfl.simulate(algorithm, a_problem(), key, 1, eval_every=0, **given)
     book = run.ledger(DELTA)
     assert 0 in book.turns
     assert (book.proven > 0).all()

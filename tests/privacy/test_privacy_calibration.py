@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from planned import planned
 from rows import ROWS, Row, a_problem
-from told import mistakes, refused
+from told import refusals, refused
 
 import jaxfl
 from jaxfl.algorithms.curator.claims import dp_srm, rrpsgd
@@ -109,7 +109,7 @@ def test_rounds_and_batch(scheme: str) -> None:
         assert epsilon(rows[0], 1e-5).eps <= 0.9 < epsilon(rows[1], 1e-5).eps
 
 
-@mistakes(
+test_impossible_questions_are_refused = refusals(
     (lambda: sigma_for(event(), 0.0, 1e-5), "eps = 0.0"),
     (lambda: sigma_for(event(), 1.0, 1.0), "delta = 1.0"),
     (lambda: sigma_for(NoClaim("not noised"), 1.0, 1e-5), "not noised"),
@@ -122,8 +122,6 @@ def test_rounds_and_batch(scheme: str) -> None:
     (lambda: batch_for(event(sigma=1e-4), 1.0, 1e-5), "all 1000 records"),
     (lambda: batch_for(event("full"), 1.0, 1e-5), "no batch"),
 )
-def test_impossible_questions_are_refused(call: Any, words: str) -> None:
-    refused(call, words)
 
 
 # --- formulas ------------------------------------------------------------------------------------
@@ -325,7 +323,7 @@ GD = {"samples": 10, "rounds": 5, "clip": 1.0}
 NOISED = {**GD, "sigma": 1.0, "delta": 0.1}
 
 
-@mistakes(
+test_mistakes_are_named = refusals(
     (lambda: account("dp_sdg", sigma=1.0), "did you mean 'dp_sgd'"),
     (
         lambda: account("dp_gd", **GD, delta=1e-5),
@@ -345,25 +343,26 @@ NOISED = {**GD, "sigma": 1.0, "delta": 0.1}
     (lambda: calibrate("dp_gd", find="batch", **NOISED, eps=1), "no parameter of dp_gd 'batch'"),
     (lambda: account("audit_cp", tp=5, npos=4, fp=0, nneg=4, delta=1e-5), "not counts"),
 )
-def test_mistakes_are_named(call: Any, words: str) -> None:
-    refused(call, words)
 
 
-def test_an_algorithm_answers_by_its_own_event_and_its_own_defaults() -> None:
+OWN: dict[str, dict[str, float]] = {
+    "private_local_sgd": {"local_steps": 5},
+    "isrl_svrg": {"epoch": 4},
+    "distributed_dp_srm": {"anchor_batch": 8, "momentum": 0.1, "difference_clip": 1.0},
+    "soteriafl_svrg": {},
+}
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_an_algorithm_answers_by_its_own_event_and_its_own_defaults(name: str) -> None:
     """What `account` says without data is what a run of the same numbers says."""
     rows = np.ones((2, 40, 3), np.float32), np.ones((2, 40), np.int32)
     problem = jaxfl.make_problem(jaxfl.models.logistic(3), rows)
-    given = {"clip": 1.0, "sigma": 0.5, "delta": 1e-4, "batch": 8}
-    for name, more in (
-        ("soteriafl_svrg", {}),
-        ("private_local_sgd", {"local_steps": 5}),
-        ("isrl_svrg", {"epoch": 4}),
-        ("distributed_dp_srm", {"anchor_batch": 8, "momentum": 0.1, "difference_clip": 1.0}),
-    ):
-        plan = planned(name, problem, 8, **given, **more)
-        found = account(name, samples=40, clients=2, rounds=8, dimension=3, **given, **more)
-        assert found["eps"] == pytest.approx(plan.eps(1e-4), rel=1e-12), name
-        assert found["claimed_eps"] == pytest.approx(plan.claim.eps, rel=1e-12), name
+    given = {"clip": 1.0, "sigma": 0.5, "delta": 1e-4, "batch": 8, **OWN[name]}
+    plan = planned(name, problem, 8, **given)
+    found = account(name, samples=40, clients=2, rounds=8, dimension=3, **given)
+    assert found["eps"] == pytest.approx(plan.eps(1e-4), rel=1e-12)
+    assert found["claimed_eps"] == pytest.approx(plan.claim.eps, rel=1e-12)
 
 
 def test_answers_say_what_they_assume() -> None:

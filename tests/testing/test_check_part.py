@@ -6,7 +6,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import pytest
-from told import mistakes, refused
+from told import refusals
 
 from jaxfl.core.types import Draw
 from jaxfl.parts import channels, compressors, iterates, mechanisms, sampling, servers
@@ -198,11 +198,9 @@ def test_a_part_that_lies_is_found_out(name: str) -> None:
         check_part(part, **numbers)
 
 
-@mistakes(
+test_what_cannot_be_checked = refusals(
     (lambda: check_part(3), "3 is no part that can be checked alone"),
     (lambda: check_part(compressors.random_k(), kk=6), "kk"),
     (lambda: check_part(mechanisms.gaussian(), sigma=-1), "sigma = -1"),
     (lambda: check_algorithm("ldp_gd", None, leave_out=("descnt",)), "did you mean 'descent'"),
 )
-def test_what_cannot_be_checked(call: Any, words: str) -> None:
-    refused(call, words)
