@@ -121,7 +121,8 @@ SOME = "everyone or uniform, .* = {!r} here"
 def test_what_no_bound_speaks_of(name: str, parts: Any, numbers: Any, words: str) -> None:
     problem = a_convex_problem() if name.startswith("localized") else a_problem()
     algorithm = jaxfl.algorithm(name, **parts)
-    refused(lambda: drawn(algorithm, problem, 12, **{"lr": 0.01, **numbers}), words)
+    given = {"lr": 0.01, **numbers} if "lr" in algorithm.names else numbers
+    refused(lambda: drawn(algorithm, problem, 12, **given), words)
 
 
 @pytest.mark.plain

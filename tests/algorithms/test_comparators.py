@@ -291,16 +291,18 @@ def test_outputs_are_drawn_with_the_stated_weights() -> None:
     for weight, first in ((None, True), (None, False), (steep, False)):
         server = iterates.sampled(servers.descent(), weight, first=first)
 
-        def kept(key: jax.Array, T: int, server: Any = server) -> jax.Array:
-            hp = Hyper({"lr": jnp.float32(1.0), "slope": jnp.float32(0.5)})
+        def kept(key: jax.Array, server: Any = server) -> jax.Array:
+            hp, points = Hyper({"lr": jnp.float32(1.0), "slope": jnp.float32(0.5)}), []
             state = server.init(jnp.zeros(1), hp)
-            for t in range(T):
+            for t in range(6):
                 now = Hyper({**hp.values, "round": jnp.float32(t)})
                 state = server.step(jax.random.fold_in(key, t), state, jnp.ones(1), None, now)
-            return -server.output(state)[0]
+                points.append(-server.output(state)[0])
+            return jnp.stack(points)
 
+        points = np.asarray(jax.jit(jax.vmap(kept))(keys))
         for T in (1, 6):
-            drawn = np.asarray(jax.jit(jax.vmap(lambda k, T=T, kept=kept: kept(k, T)))(keys))
+            drawn = points[:, T - 1]
             p = np.ones(T) if weight is None else 1 + 0.5 * np.arange(T)
             expected = 4000 * p / p.sum()
             seen = np.bincount(drawn.astype(int) - (0 if first else 1), minlength=T)

@@ -199,7 +199,7 @@ def test_a_part_cannot_change_the_clip_of_others(role: str, key: jax.Array) -> N
     assert standing(algorithm).kind == "proven"
     run = begun(Composed(algorithm))
     hp = build(algorithm, run.values, run.facts, dtype(run.problem))
-    state, _ = algorithm.init(key, run.problem, hp)
-    state, _ = algorithm.round(key, state, run.problem, hp)
+    state, _ = jax.jit(algorithm.init)(key, run.problem, hp)
+    state, _ = jax.jit(algorithm.round)(key, state, run.problem, hp)
     base = state.base if state.bases is None else state.bases
     assert 0 < np.linalg.norm(base, axis=-1).max() <= CLIP * (1 + 1e-5)
