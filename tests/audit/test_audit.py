@@ -319,5 +319,5 @@ test_mistakes_are_explained = refusals(
     (lambda: shown("cdp_sgd", "terngrad"), "ask for dim = 1, or take"),
     (lambda: shown("cdp_sgd", "qsgd+random_k"), "ask for dim = 1, or take"),
     (lambda: shown("cdp_sgd", "natural", dim=1), ": take compressors.identity"),
-    (lambda: shown("soteriafl_sgd", "random_k"), "on a shifted channel"),
+    (lambda: shown("soteriafl_sgd", "random_k"), "of soteriafl_sgd by more than a"),
 )
