@@ -538,11 +538,15 @@ def shared_body() -> Any:
     return Composed(algorithm, TWO)
 
 
-def shows_data(key: Any, state: Any, problem: Any, hp: Any) -> Any:
-    """A round after which the model is the mean of the first client's features."""
-    state, info = own().round(key, state, problem, hp)
+def with_data(state: Any, problem: Any) -> Any:
+    """The model is the mean of the first client's features."""
     x, *memory = state.server
-    return state._replace(server=(x + raw_mean(problem)[0], *memory)), info
+    return state._replace(server=(x + raw_mean(problem)[0], *memory))
+
+
+def shows_data(key: Any, state: Any, problem: Any, hp: Any) -> Any:
+    state, info = own().round(key, state, problem, hp)
+    return with_data(state, problem), info
 
 
 def starts_with_data() -> Any:
@@ -550,8 +554,7 @@ def starts_with_data() -> Any:
 
     def init(key: Any, problem: Any, hp: Any) -> Any:
         state, info = algorithm.init(key, problem, hp)
-        x, *memory = state.server
-        return state._replace(server=(x + raw_mean(problem)[0], *memory)), info
+        return with_data(state, problem), info
 
     return algorithm._replace(init=init)
 
