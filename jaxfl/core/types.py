@@ -742,7 +742,8 @@ class Estimator(NamedTuple):
         points: how many clipped gradients of one row an estimate adds up, those in ``base`` included;
             None: any number.
         sensitivity: host: values -> how far one record moves an estimate, as a ``Mean``, ``LocalSteps`` or
-            ``Increments`` of :mod:`jaxfl.privacy`; None: nothing is claimed.
+            ``Increments`` of :mod:`jaxfl.privacy`.  None: by the bounds of the terms where nothing is
+            remembered; nothing is claimed elsewhere.
         assume: host: (theory.Setting, values) -> the constants of SoteriaFL's Assumption 3, as a
             theory.soteriafl.Estimator; None: not known.
     """
