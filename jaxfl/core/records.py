@@ -19,8 +19,8 @@ FIELDS = re.compile(
 def field_docs(kind: type) -> dict[str, str]:
     """Return what the section ``Fields`` in the docstring of a class says of each field."""
     section = "".join(FIELDS.findall(inspect.cleandoc(kind.__doc__ or "") + "\n"))
-    entries = (entry.partition(": ") for entry in re.split(r"^ {4}(?! )", section, flags=re.M)[1:])
-    return {name: inspect.cleandoc(text) for name, _, text in entries}
+    entries = (entry.partition(": ") for entry in re.split(r"^ {4}(?=\S)", section, flags=re.M)[1:])
+    return {name.strip(): inspect.cleandoc(text) for name, _, text in entries}
 
 
 def document(kind: type) -> None:
