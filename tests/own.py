@@ -19,10 +19,10 @@ import jaxfl
 from jaxfl import compressors, estimators, mechanisms, sampling, servers
 from jaxfl.algorithms import compose, plain
 from jaxfl.algorithms.resolution import build
-from jaxfl.core.types import Compressor, Draw, Param, Server, State, Term
+from jaxfl.core.types import Compressor, Draw, Param, Server, Term
 from jaxfl.engine.grid import lay_out
 from jaxfl.engine.log import Log
-from jaxfl.engine.runs import Record, settings
+from jaxfl.engine.runs import Reached, Record, settings
 from jaxfl.parts import graphs
 from jaxfl.problems.identity import dtype
 from jaxfl.rounds import Gossip, gossip
@@ -94,7 +94,7 @@ def begun(composed: Composed) -> Any:
     given |= {"eps": ASKED, **composed.numbers, "rounds": 2}
     (study,) = lay_out(algorithm, problem, {}, given, [0], "calibrated", "train").studies
     ((_, _, values, sources, facts, *_),) = study.cells
-    about, state = settings(algorithm, problem, study.standing), State(*[0] * len(State._fields))
+    about, state = settings(algorithm, problem, study.standing), Reached(0)
     return Record(
         algorithm, problem, jax.random.key(0), values, sources, facts, state, Log(), about
     )

@@ -645,7 +645,16 @@ def rules_for_another_body() -> Any:
     return composition(numbers=plan(lr=0.01, local_steps=5), event=rules.event)
 
 
+def whole_batches(values: Any, facts: Any) -> Any:
+    """The event of all records in every round."""
+    rows = Sampling("full", facts.m, facts.m)
+    return Event(rows, Mean(values["clip"]), float(values["sigma"]), int(values["rounds"]))
+
+
 ROWS["stated", "event"] |= {
+    "a true one": lambda: own(estimator=estimators.minibatch(sampling.full()), event=whole_batches)
+}
+ROWS["refuted", "event"] |= {
     "an understated event": lambda: own(event=understated),
     "an event of local steps": lambda: composition(
         local_body()._replace(aggregation=None), plan(**SHORT), event=understated

@@ -987,6 +987,10 @@ class Server(NamedTuple):
     params: tuple[Param, ...] = ()
 
 
+State: TypeAlias = Any
+"""What the next round needs: a named tuple of the body's own, whose ``t`` is the number of that round."""
+
+
 class AnyBody(Protocol):
     """A round: its parts, its functions of a state that it alone knows, and facts about both."""
 
@@ -1051,30 +1055,6 @@ class AnyBody(Protocol):
 
 
 # --- the whole -----------------------------------------------------------------------------------
-
-
-class State(NamedTuple):
-    """What the next round needs.
-
-    Fields:
-        t: the number of the next round, ().
-        server: the server's state; of a network the clients' points, (n, d).
-        link: the server's end of the channel.
-        links: the clients' ends, leaves (n, ...).
-        shared: what the estimator or local procedure remembers for all clients; of a network W, (n, n).
-        local: what it remembers of each client, leaves (n, ...).
-        bases: what is added to each client's estimates, (n, d); None: nothing, or only ``base`` is kept.
-        base: the mean of ``bases``, (d,), where no more is needed; None: elsewhere.
-    """
-
-    t: Array
-    server: PyTree
-    link: PyTree
-    links: PyTree
-    shared: PyTree
-    local: PyTree
-    bases: Array | None = None
-    base: Array | None = None
 
 
 class Info(NamedTuple):

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from jaxfl.core.schedules import Schedule
-from jaxfl.core.types import Info, Problem, State
+from jaxfl.core.types import Info, Problem
 from jaxfl.engine import results
 from jaxfl.engine.grid import TUNED, Cell, Grid, Study
 from jaxfl.engine.ledger import differing
@@ -22,7 +22,7 @@ from jaxfl.engine.log import Entry, Log
 from jaxfl.engine.plan import Chunk, Options
 from jaxfl.engine.planned import Planned
 from jaxfl.engine.program import DECILES, FEW
-from jaxfl.engine.runs import DONE, LOST, Record, noisy, settings, totals
+from jaxfl.engine.runs import DONE, LOST, Reached, Record, noisy, settings, totals
 from jaxfl.engine.store import Arrays
 from jaxfl.privacy.events import Kind, protects
 from jaxfl.privacy.reports import PUBLIC, Report
@@ -161,7 +161,6 @@ def record_of(
         rows = [{name: int(a[k]) for name, a in counts.items()} for k in seen]
         ticks = arrays["rounds"][seen].tolist()
         log = Log([Entry(t, {}, row) for t, row in zip(ticks, rows, strict=True)])
-    end: Any = np.int32(rounds)  # events read no other field of a state
     about = {
         **settings(study.algorithm, study.problem, study.standing),
         "eval_every": chunk.every,
@@ -178,7 +177,7 @@ def record_of(
         cell.values,
         cell.sources,
         cell.facts,
-        State(*[end] * len(State._fields)),
+        Reached(np.int32(rounds)),
         log,
         about,
         ended=ended,

@@ -37,7 +37,7 @@ from jaxfl.engine.checkpoint import plain_array
 from jaxfl.engine.log import Entry, Log
 from jaxfl.engine.memory import check_room
 from jaxfl.engine.program import of_clients, split
-from jaxfl.engine.runs import Record
+from jaxfl.engine.runs import Reached, Record
 from jaxfl.privacy.reports import Report
 from jaxfl.problems.facts import facts_of
 from jaxfl.problems.identity import dtype
@@ -108,8 +108,7 @@ class Functions:
         if clamped is None:
             clamped = int(_may_clamp(self.algorithm))
         clamped = whole("clamped", clamped, 0)
-        end: Any = np.int32(t)  # privacy reads no other field of a state
-        state = State(*[end] * len(State._fields))
+        state = Reached(jnp.int32(t))
         proof = probed(self.algorithm, self.problem, known.values, known.facts.d)
         settings = {"proof": list(proof)}
         log, key = Log([Entry(t, {}, {"clamped": clamped})]), jax.random.key(0)

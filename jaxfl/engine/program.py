@@ -261,7 +261,7 @@ def of_clients(home: NamedSharding, state: State, *axes: None) -> State:
     everywhere = NamedSharding(home.mesh, HERE)
     mine = NamedSharding(home.mesh, PartitionSpec(*axes, home.spec[0]))
     where: State = jax.tree.map(lambda _: everywhere, state)
-    own = ("links", "local", "bases")
+    own = {"links", "local", "bases"} & where._fields
     return where._replace(
         **{name: jax.tree.map(lambda _: mine, getattr(state, name)) for name in own}
     )

@@ -7,7 +7,7 @@ import functools
 import math
 import weakref
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -41,6 +41,7 @@ __all__ = [
     "DONE",
     "LOST",
     "ROUNDING",
+    "Reached",
     "Record",
     "device_name",
     "honest",
@@ -72,6 +73,12 @@ class _Same:
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, _Same) and self.value is not None and self.value is other.value
+
+
+class Reached(NamedTuple):
+    """The state of a run of which only the number of its rounds is known."""
+
+    t: Any
 
 
 @dataclasses.dataclass

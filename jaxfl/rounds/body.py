@@ -10,17 +10,43 @@ import jax.numpy as jnp
 from jaxfl.core.records import document_all
 from jaxfl.core.types import (
     Aggregation,
+    Array,
     Channel,
     Compressor,
     Estimator,
     Local,
     Mechanism,
     Participation,
+    PyTree,
     Server,
 )
 from jaxfl.parts.mechanisms import noiseless
 
-__all__ = ["Body"]
+__all__ = ["Body", "ServerState"]
+
+
+class ServerState(NamedTuple):
+    """What the next round with a server needs.
+
+    Fields:
+        t: the number of the next round, ().
+        server: the server's state.
+        link: the server's end of the channel.
+        links: the clients' ends, leaves (n, ...).
+        shared: what the estimator or local procedure remembers for all clients.
+        local: what it remembers of each client, leaves (n, ...).
+        bases: what is added to each client's estimates, (n, d); None: nothing, or only ``base`` is kept.
+        base: the mean of ``bases``, (d,), where no more is needed; None: elsewhere.
+    """
+
+    t: Array
+    server: PyTree
+    link: PyTree
+    links: PyTree
+    shared: PyTree
+    local: PyTree
+    bases: Array | None = None
+    base: Array | None = None
 
 
 class Body(NamedTuple):

@@ -22,7 +22,6 @@ from jaxfl.core.types import (
     Problem,
     PyTree,
     Remembered,
-    State,
 )
 from jaxfl.data.samples import numbers
 from jaxfl.parts.gradients import at_point
@@ -30,7 +29,7 @@ from jaxfl.parts.mechanisms import normal
 from jaxfl.parts.storage import packed
 from jaxfl.rounds import blocks, estimates, messages
 from jaxfl.rounds.blocks import Block, ClientBlock, Estimate, RoundContext
-from jaxfl.rounds.body import Body
+from jaxfl.rounds.body import Body, ServerState
 
 __all__ = ["Federated"]
 
@@ -63,7 +62,7 @@ class Federated(Body):
     only the sum of the messages of S.  The round reads and writes the data and the memory of S only.
     """
 
-    def init(self, key: Key, problem: Problem, hp: Hyper) -> tuple[State, Info]:
+    def init(self, key: Key, problem: Problem, hp: Hyper) -> tuple[ServerState, Info]:
         """The state before the first round, and the counts of computing it."""
         x = blocks.start(key, problem)
         if self.local is None:
@@ -73,20 +72,20 @@ class Federated(Body):
         links, link = self.channel.init(problem.n, x, self.fused)
         links = packed(links, self.storage)
         none, server = jnp.int32(0), self.server.init(x, hp.copy())
-        state = State(none, server, link, links, memory.shared, memory.local)
+        state = ServerState(none, server, link, links, memory.shared, memory.local)
         info = Info(none, none, memory.gradients.astype(jnp.int32))
         return self._with_base(state, memory.base), info
 
-    def _base(self, state: State) -> Array | None:
+    def _base(self, state: ServerState) -> Array | None:
         """The estimator's addition to each client's estimate, (n, d), or its mean, (d,)."""
         return state.base if self.pooled else state.bases
 
-    def _with_base(self, state: State, base: Array | None) -> State:
+    def _with_base(self, state: ServerState, base: Array | None) -> ServerState:
         return state._replace(base=base) if self.pooled else state._replace(bases=base)
 
     def begin(
-        self, key: Key, state: State, problem: Problem, hp: Hyper
-    ) -> tuple[RoundContext, State, Array]:
+        self, key: Key, state: ServerState, problem: Problem, hp: Hyper
+    ) -> tuple[RoundContext, ServerState, Array]:
         """The context of this round, the state with it, and the number of gradients evaluated."""
         keys, t = blocks.streams(key), state.t
         hp = blocks.paced(self.estimator.pace, keys, t, hp)
@@ -109,7 +108,9 @@ class Federated(Body):
         context = RoundContext(keys, t, cohort, x, state.shared, point, unit, problem, hp, rate)
         return context, state, gradients
 
-    def round(self, key: Key, state: State, problem: Problem, hp: Hyper) -> tuple[State, Info]:
+    def round(
+        self, key: Key, state: ServerState, problem: Problem, hp: Hyper
+    ) -> tuple[ServerState, Info]:
         """One round; ``key`` is the run's, the same in every round."""
         context, state, extra = self.begin(key, state, problem, hp)
         keys, t, cohort, x, hp = context.keys, context.t, context.cohort, context.x, context.hp
@@ -148,7 +149,7 @@ class Federated(Body):
             extra = extra + more
         info = info._replace(gradients=info.gradients + extra)
         info = jax.tree.map(lambda a: a.astype(jnp.int32), info)
-        return self._with_base(State(t + 1, server, link, links, shared, local), base), info
+        return self._with_base(ServerState(t + 1, server, link, links, shared, local), base), info
 
     def decoded(self, context: RoundContext, total: Array) -> Array:
         """The mean message, from the sum of what clients sent."""
@@ -159,7 +160,7 @@ class Federated(Body):
                 total = total + jnp.sum(weight) * context.point.public
         return total
 
-    def view(self, key: Key, state: State, problem: Problem, hp: Hyper) -> messages.Seen:
+    def view(self, key: Key, state: ServerState, problem: Problem, hp: Hyper) -> messages.Seen:
         """The messages of the round that :meth:`round` computes from the same arguments.
 
         A fused round has none.
@@ -176,10 +177,10 @@ class Federated(Body):
         """Who takes part in round t of the run with this key."""
         return self.participation.draw(blocks.streams(key).clients, t, n, hp)
 
-    def output(self, state: State) -> Array:
+    def output(self, state: ServerState) -> Array:
         return self.server.output(state.server)
 
-    def points(self, state: State) -> Array:
+    def points(self, state: ServerState) -> Array:
         """Where gradients are evaluated, which all see: one point, (1, d)."""
         return self.server.view(state.server)[None]
 
@@ -247,7 +248,7 @@ class Federated(Body):
         ends = ("draws", "samples", "gradients")
         return {end: functools.partial(self._until, end) for end in ends}
 
-    def _until(self, end: str, key: Key, state: State, problem: Problem, hp: Hyper) -> Array:
+    def _until(self, end: str, key: Key, state: ServerState, problem: Problem, hp: Hyper) -> Array:
         context, state, _ = self.begin(key, state, problem, hp)
         none = Info(*(jnp.int32(0) for _ in Info._fields))
 
@@ -282,7 +283,7 @@ class Federated(Body):
 
     # --- who takes part --------------------------------------------------------------------------
 
-    def members(self, cohort: Draw, problem: Problem, state: State) -> ClientBlock:
+    def members(self, cohort: Draw, problem: Problem, state: ServerState) -> ClientBlock:
         """The clients of the round, with their memory."""
         every = self.estimator.sampler.whole and not isinstance(problem.train, GeneratedSamples)
         train = problem.train if every else None

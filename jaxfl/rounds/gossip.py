@@ -36,7 +36,6 @@ from jaxfl.core.types import (
     Param,
     Participation,
     Problem,
-    State,
 )
 from jaxfl.parts.compressors import dense
 from jaxfl.parts.gradients import at_point, evaluated
@@ -126,6 +125,22 @@ def differences() -> Rule:
     return Rule("differences", step, (LR, THETA))
 
 
+class NetworkState(NamedTuple):
+    """What the next round of a network needs.
+
+    Fields:
+        t: the number of the next round, ().
+        x: the clients' points, (n, d).
+        W: the mixing matrix, (n, n).
+        links: the vectors that clients keep besides, each (n, d).
+    """
+
+    t: Array
+    x: Array
+    W: Array
+    links: tuple[Array, ...]
+
+
 class Network(NamedTuple):
     """The parts of :class:`jaxfl.rounds.Gossip`.
 
@@ -184,20 +199,22 @@ class Gossip(Network):
         sampler = {"estimator": self.estimator, "sampler": self.estimator.sampler}
         return {**sampler, **{role: getattr(self, role) for role in names}}
 
-    def init(self, key: Key, problem: Problem, hp: Hyper) -> tuple[State, Info]:
+    def init(self, key: Key, problem: Problem, hp: Hyper) -> tuple[NetworkState, Info]:
         """All clients at the same point, and the mixing matrix."""
         x = start(key, problem)
         W = jnp.asarray(self.graph.matrix(problem.n), x.dtype)
         points = jnp.broadcast_to(x, (problem.n, x.size))
         none = jnp.int32(0)
         links = self.rule.start(points)
-        return State(none, points, (), links, W, ()), Info(none, none, none)
+        return NetworkState(none, points, W, links), Info(none, none, none)
 
-    def round(self, key: Key, state: State, problem: Problem, hp: Hyper) -> tuple[State, Info]:
+    def round(
+        self, key: Key, state: NetworkState, problem: Problem, hp: Hyper
+    ) -> tuple[NetworkState, Info]:
         """One round; ``key`` is the run's, the same in every round."""
         return self._computed(key, state, problem, hp)[:2]
 
-    def view(self, key: Key, state: State, problem: Problem, hp: Hyper) -> Seen:
+    def view(self, key: Key, state: NetworkState, problem: Problem, hp: Hyper) -> Seen:
         """The messages of the round that :meth:`round` computes from the same arguments.
 
         Of a client that sends several they follow one another in its row.
@@ -208,10 +225,10 @@ class Gossip(Network):
         return Seen(jnp.arange(problem.n), weight, g, messages, None, jnp.mean(messages, axis=0))
 
     def _computed(
-        self, key: Key, state: State, problem: Problem, hp: Hyper
-    ) -> tuple[State, Info, Array, list[Array]]:
+        self, key: Key, state: NetworkState, problem: Problem, hp: Hyper
+    ) -> tuple[NetworkState, Info, Array, list[Array]]:
         """The new state and the counts of a round, the noised estimates, and what clients send."""
-        keys, t, model, x = streams(key), state.t, problem.model, state.server
+        keys, t, model, x = streams(key), state.t, problem.model, state.x
         hp, n = paced(self.estimator.pace, keys, t, hp), problem.n
         index = jnp.arange(n)
         noise, mask, points = client_keys([keys.noise, keys.mask, keys.points], index, t)
@@ -243,21 +260,21 @@ class Gossip(Network):
             messages.append(arrived)
             return arrived, sent
 
-        x, sent, *links = self.rule.step(x, g, state.shared, send, hp, *state.links)
+        x, sent, *links = self.rule.step(x, g, state.W, send, hp, *state.links)
         if model.project is not None:
             x = jax.vmap(model.project)(x)
         counts = jnp.sum(rows.weight > 0)
         info = Info(jnp.int32(n), jnp.sum(sent), counts)
         info = jax.tree.map(lambda a: jnp.asarray(a).astype(jnp.int32), info)
-        return State(t + 1, x, (), tuple(links), state.shared, ()), info, g, messages
+        return NetworkState(t + 1, x, state.W, tuple(links)), info, g, messages
 
-    def output(self, state: State) -> Array:
-        mean: Array = jnp.mean(state.server, axis=0)
+    def output(self, state: NetworkState) -> Array:
+        mean: Array = jnp.mean(state.x, axis=0)
         return mean
 
-    def points(self, state: State) -> Array:
+    def points(self, state: NetworkState) -> Array:
         """Where gradients are evaluated, which all see: one point for each client, (n, d)."""
-        points: Array = state.server
+        points: Array = state.x
         return points
 
     def beginnings(self) -> dict[str, Callable[..., Array]]:

@@ -15,12 +15,13 @@ import jax.numpy as jnp
 
 from jaxfl.core import provenance
 from jaxfl.core.keys import at
-from jaxfl.core.types import Array, Client, Hyper, Info, Key, Message, Problem, PyTree, State
+from jaxfl.core.types import Array, Client, Hyper, Info, Key, Message, Problem, PyTree
 from jaxfl.parts.compressors import dense
 from jaxfl.parts.gradients import evaluated
 from jaxfl.parts.mechanisms import noiseless, normal
 from jaxfl.problems.clipping import clip
 from jaxfl.rounds.blocks import ClientBlock, RoundContext, put, take
+from jaxfl.rounds.body import ServerState
 from jaxfl.rounds.federated import Federated
 from jaxfl.rounds.messages import Seen, protect, release
 
@@ -79,7 +80,9 @@ class Plain(Federated):
         message, sent = release(noiseless(), self.compressor, noise, mask, v, t, hp)
         return Sent(message, sent, channel.residual(me.link, v, dense(message, v.size)), own)
 
-    def round(self, key: Key, state: State, problem: Problem, hp: Hyper) -> tuple[State, Info]:
+    def round(
+        self, key: Key, state: ServerState, problem: Problem, hp: Hyper
+    ) -> tuple[ServerState, Info]:
         """One round; ``key`` is the run's, the same in every round."""
         now, state, begun = self.begin(key, state, problem, hp)  # x, S, and the values of round t
         hp, t, cohort = now.hp, now.t, now.cohort
@@ -105,9 +108,9 @@ class Plain(Federated):
         coordinates = jnp.sum(jnp.where(live, sent.coordinates, 0))
         info = Info(jnp.sum(live), coordinates, gradients, clamped)
         info = jax.tree.map(lambda a: a.astype(jnp.int32), info)
-        return State(t + 1, server, link, links, shared, local, bases), info
+        return ServerState(t + 1, server, link, links, shared, local, bases), info
 
-    def view(self, key: Key, state: State, problem: Problem, hp: Hyper) -> Seen:
+    def view(self, key: Key, state: ServerState, problem: Problem, hp: Hyper) -> Seen:
         """The messages of the round that :meth:`round` computes from the same arguments."""
         now, state, _ = self.begin(key, state, problem, hp)
         who = self.members(now.cohort, problem, state)

@@ -116,7 +116,7 @@ def test_transcription(name: str, key: jax.Array) -> None:
         messages = ROUNDS * run.problem.n
         assert abs(run.totals["coordinates"] - 4 * messages) < 5 * np.sqrt(2 * messages)
     # a rounded coordinate may fall to the other side of a multiple of the quantum
-    close = np.isclose(np.asarray(run.state.server), expected, rtol=1e-4, atol=1e-5)
+    close = np.isclose(np.asarray(run.state.x), expected, rtol=1e-4, atol=1e-5)
     assert close.mean() == 1 if name != "q_dpsgd_1" else close.mean() > 0.9
 
 
@@ -161,7 +161,7 @@ def test_porter_by_hand(name: str, compressor: str, k: int, key: jax.Array) -> N
     run = jaxfl.simulate(algorithm, a_problem(LAM), key, ROUNDS, eval_every=0, **numbers)
     x, v = porter_by_hand(run, private)
     assert x.std(0).max() > 0.01  # clients do not agree
-    np.testing.assert_allclose(np.asarray(run.state.server), x, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(np.asarray(run.state.x), x, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(np.asarray(run.state.links[0]), v, rtol=1e-4, atol=1e-5)
     if compressor == "top_k":  # two messages a round
         assert run.totals["uplink_bits"] == ROUNDS * run.problem.n * 2 * k * (32 + 3)
@@ -187,7 +187,7 @@ def test_models_stay_in_the_constraint_set(key: jax.Array) -> None:
     model = jaxfl.models.least_squares(3, constraint="ball:0.1")
     problem = jaxfl.make_problem(model, (a, np.full((4, 6), 9, np.float32)), x0=np.zeros(3))
     run = jaxfl.simulate("dp_dsgd", problem, key, 20, lr=0.5, clip=5.0, sigma=0.1, eval_every=0)
-    norms = np.linalg.norm(np.asarray(run.state.server), axis=1)
+    norms = np.linalg.norm(np.asarray(run.state.x), axis=1)
     assert norms.max() < 0.1 * (1 + 1e-6)
     assert norms.max() > 0.09
 
@@ -198,8 +198,8 @@ def test_what_neighbours_see_is_what_the_round_sends(name: str, key: jax.Array) 
     f = jaxfl.functions(name, row.problem, rounds=3, **row.numbers)
     run, _ = f.round(f.init(key))
     seen, (after, _) = f.view(run), f.round(run)
-    x, now = np.asarray(run.state.server), np.asarray(after.state.server)
-    W, sent = np.asarray(run.state.shared), np.asarray(seen.messages)
+    x, now = np.asarray(run.state.x), np.asarray(after.state.x)
+    W, sent = np.asarray(run.state.W), np.asarray(seen.messages)
     if name == "dp_dsgd":
         np.testing.assert_allclose(now, W @ sent, rtol=1e-5, atol=1e-6)
     elif name == "sdm_dsgd":
