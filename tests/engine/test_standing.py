@@ -35,8 +35,8 @@ def descent(mechanism: Any = None, event: Any = None, finish: Any = None) -> jax
 
 
 def stated(values: Any, facts: Any) -> Any:
-    """An event of the user's: full batches, as if nobody had more records than 1000."""
-    rows = events.Sampling("full", 1000, 1000)
+    """An event of the user's: every record as if it were drawn in every round."""
+    rows = events.Sampling("full", int(values["batch"]), int(values["batch"]))
     return events.Event(rows, events.Mean(1.0), float(values["sigma"]), int(values["rounds"]))
 
 
