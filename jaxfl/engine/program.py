@@ -26,6 +26,7 @@ from jaxfl.core.errors import require
 from jaxfl.core.schedules import Schedule
 from jaxfl.core.types import Algorithm, Array, Hyper, Info, Key, Problem, State
 from jaxfl.data.samples import plain
+from jaxfl.engine import memory
 from jaxfl.engine.grid import Cell
 from jaxfl.engine.loop import Extra, advance, initial, measure
 from jaxfl.engine.plan import Chunk, Options, Program
@@ -53,6 +54,7 @@ __all__ = [
     "placement",
     "repeated",
     "split",
+    "state_of",
 ]
 
 
@@ -160,61 +162,40 @@ def compiled(
     """Compile the program for chunks of ``shape``, unless it is compiled already."""
     alone = shape == (1, 1)
     hp = numbers(program, [0] * shape[1], alone)
-    state = jax.eval_shape(
-        lambda key, problem, hp: program.algorithm.init(key, problem, hp)[0],
-        jax.random.key(0),
-        program.problem,
-        numbers(program, [0], alone=True),
-    )
+    state = state_of(program)
     if not alone:
         state = jax.tree.map(lambda a: jax.ShapeDtypeStruct((*shape, *a.shape), a.dtype), state)
-    freezes = options.stop is not None and not alone
-    every_client = "clients" in options.keep
     kind = _Kind(
-        program.algorithm, options.extra, program.once, every_client, freezes, options.paired
+        program.algorithm,
+        options.extra,
+        program.once,
+        every_client="clients" in options.keep,
+        freezes=options.stop is not None and not alone,
+        paired=options.paired,
     )
     shared = hp.values.keys() if alone else program.shared
-    data = program.problem, program.held
-    return _compiled(
-        kind,
-        shape,
-        _Shapes((state, hp, data)),
-        tuple(sorted(shared)),
-        placement(program.problem, devices, alone),
-    )
-
-
-class _Shapes:
-    """A pytree of shapes that can be hashed and compared."""
-
-    def __init__(self, tree: Any) -> None:
-        self.tree = jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype), tree)
-        leaves, treedef = jax.tree.flatten(self.tree)
-        self.key = (treedef, tuple((a.shape, str(a.dtype)) for a in leaves))
-
-    def __hash__(self) -> int:
-        return hash(self.key)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Shapes) and self.key == other.key
+    leaves, tree = jax.tree.flatten((state, hp, (program.problem, program.held)))
+    shapes = tuple(jax.ShapeDtypeStruct(a.shape, a.dtype) for a in leaves)
+    place = placement(program.problem, devices, alone)
+    return _compiled(kind, shape, tree, shapes, tuple(sorted(shared)), place)
 
 
 @functools.lru_cache(maxsize=64)
 def _compiled(
     kind: _Kind,
     shape: tuple[int, int],
-    shapes: _Shapes,
+    tree: jax.tree_util.PyTreeDef,
+    shapes: tuple[jax.ShapeDtypeStruct, ...],
     shared: tuple[str, ...],
     place: Placement,
 ) -> Compiled:
     began = time.perf_counter()
-    state, hp, data = shapes.tree
+    state, hp, data = jax.tree.unflatten(tree, shapes)
     own = Hyper({name: None if name in shared else 0 for name in hp.values}, hp.capacity)
     program = _mapped(kind, shape, own)
     keys = jax.eval_shape(jax.random.key, 0)
     keys = jax.ShapeDtypeStruct(shape[:1] if kind.paired else shape, keys.dtype)
-    number = jax.ShapeDtypeStruct((), jnp.int32)
-    flag = jax.ShapeDtypeStruct((), jnp.bool_)
+    number, flag = jax.ShapeDtypeStruct((), jnp.int32), jax.ShapeDtypeStruct((), jnp.bool_)
     live = jax.ShapeDtypeStruct(shape, jnp.bool_)
     arguments = (keys, state, hp, flag, number, number, flag, live, data)
     call = _compile_for(place, program, shape, shared, kind.paired, arguments)
@@ -295,18 +276,8 @@ def _compile_for(
         where = jax.tree.map(lambda spec: NamedSharding(mesh, spec), specs)
     else:
         where = (SingleDeviceSharding(place.devices[0]),) * len(arguments)
-    shapes = tuple(
-        jax.tree.map(lambda a, w: jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=w), tree, full)
-        for tree, full in zip(arguments, map(_everywhere, where, arguments), strict=True)
-    )
-    return jax.jit(program, donate_argnums=1, out_shardings=out).lower(*shapes).compile()
-
-
-def _everywhere(where: Any, tree: Any) -> Any:
-    """A sharding for each leaf of a tree."""
-    return (
-        jax.tree.map(lambda _: where, tree) if isinstance(where, jax.sharding.Sharding) else where
-    )
+    call = jax.jit(program, donate_argnums=1, in_shardings=where, out_shardings=out)
+    return call.lower(*arguments).compile()
 
 
 def _by_runs(
@@ -417,14 +388,15 @@ def bytes_of_data(program: Program) -> int:
     return sum(a.size * a.dtype.itemsize for a in jax.tree.leaves((program.problem, program.held)))
 
 
+def state_of(program: Program) -> State:
+    """The shapes of the state of one run."""
+    hp = numbers(program, [0], alone=True)
+    return memory.state_of(program.algorithm, program.problem, hp)
+
+
 def bytes_of_state(program: Program) -> int:
     """The bytes of the state of one run."""
-    state = jax.eval_shape(
-        lambda problem, hp: program.algorithm.init(jax.random.key(0), problem, hp)[0],
-        program.problem,
-        numbers(program, [0], alone=True),
-    )
-    return sum(a.size * a.dtype.itemsize for a in jax.tree.leaves(state))
+    return sum(a.size * a.dtype.itemsize for a in jax.tree.leaves(state_of(program)))
 
 
 def bytes_of_run(program: Program) -> int:
