@@ -6,14 +6,13 @@ import contextlib
 import dataclasses
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from types import TracebackType
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from jaxfl.core.errors import require
 from jaxfl.core.types import Info, Source
-from jaxfl.engine.dataset import Found, accounted, record_of
+from jaxfl.engine.dataset import SKIPPED, Found, accounted, record_of
 from jaxfl.engine.log import Log
 from jaxfl.engine.plan import Chunk, looks
 from jaxfl.engine.results import labelled
@@ -113,12 +112,7 @@ class Callbacks:
     def __enter__(self) -> Callbacks:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         """End the runs that an error has interrupted; an error of their ends would hide it."""
         for run in list(self.begun):
             with contextlib.suppress(Exception):
@@ -151,11 +145,26 @@ class Watch:
         self.spent: dict[int, Spent] = {}  # by place of the cell
 
     def read(self, chunk: Chunk, arrays: Arrays) -> None:
-        """Hand over the new evaluations of a chunk in progress."""
+        """Call the callbacks with the new evaluations of a chunk in progress, run by run."""
         if chunk is not self.chunk:
             self._begin(chunk)
-        self._hand_over(chunk, arrays, self.count)
-        self.count = len(arrays["rounds"])
+        program, rounds = self.found.programs[chunk.program], arrays["rounds"].tolist()
+        for j, c in enumerate(chunk.cells):
+            cell = program.cells[c]
+            counts: Any = {name: arrays[name][:, j] for name in Info._fields}
+            spent = labelled(totals(program.algorithm.cost(cell.values, cell.facts), counts))
+            for i in range(len(chunk.seeds)):
+                for k in range(self.count, len(rounds) if (i, j) in self.runs else 0):
+                    run, now = self.runs[i, j], rounds[k]
+                    seen = {n: _plain(a[i, j, k]) for n, a in arrays.items() if n not in SKIPPED}
+                    used = {name: row[i, k].item() for name, row in spent.items()}
+                    self.callbacks.call(Evaluation(run, now, seen, used, self.spent[j]))
+                    lost = now == arrays["diverged_at"][i, j]
+                    if lost or now == arrays["stopped_at"][i, j]:
+                        why = LOST.format(now) if lost else str(arrays["ended"][i, j])
+                        self.callbacks.end(self.runs.pop((i, j)), why)
+                        break
+        self.count = len(rounds)
 
     def finished(self, chunk: Chunk, arrays: Arrays) -> None:
         """Hand over the rest of a chunk, and end its runs."""
@@ -165,48 +174,25 @@ class Watch:
         self.chunk = None
 
     def _begin(self, chunk: Chunk) -> None:
-        program = self.found.programs[chunk.program]
-        study = self.found.grid.studies[program.study]
+        program, grid = self.found.programs[chunk.program], self.found.grid
         self.chunk, self.count, self.runs, self.spent = chunk, 0, {}, {}
-        for j, c in enumerate(chunk.cells):
-            cell = program.cells[c]
-            record = record_of(self.found, study, cell, chunk.seeds[0], chunk, None, (0, j))
-            self.spent[j] = Spent(record, looks(program, chunk))
-            places = zip(self.found.grid.axes, (*study.place, *cell.place), strict=True)
+        for run in self.found._replace(chunks=[(chunk, None)]).runs():
+            study, cell, seed, *_, (i, j) = run
+            record = record_of(self.found, *run)
+            if i == 0:
+                self.spent[j] = Spent(record, looks(program, chunk))
+            places = zip(grid.axes, (*study.place, *cell.place), strict=True)
             labels = {axis.name: axis.labels[i] for axis, i in places if i is not None}
-            for i, seed in enumerate(chunk.seeds):
-                self.runs[i, j] = RunInfo(
-                    program.algorithm.name,
-                    study.problem.name,
-                    {} if self.alone else labels,
-                    None if self.alone else self.found.grid.seeds[seed],
-                    cell.rounds,
-                    cell.values,
-                    cell.sources,
-                    record.settings,
-                )
-
-    def _hand_over(self, chunk: Chunk, arrays: Arrays, first: int) -> None:
-        """Call the callbacks with the evaluations from the ``first`` on, run by run."""
-        program = self.found.programs[chunk.program]
-        skip = {"rounds", "diverged_at", "stopped_at", "ended", "seconds", "x", *Info._fields}
-        rounds = arrays["rounds"].tolist()
-        for j, c in enumerate(chunk.cells):
-            cell = program.cells[c]
-            counts: Any = {name: arrays[name][:, j] for name in Info._fields}
-            cost = program.algorithm.cost(cell.values, cell.facts)
-            spent = labelled(totals(cost, counts))
-            for i in range(len(chunk.seeds)):
-                for k in range(first, len(rounds) if (i, j) in self.runs else 0):
-                    run, now = self.runs[i, j], rounds[k]
-                    seen = {n: _plain(a[i, j, k]) for n, a in arrays.items() if n not in skip}
-                    used = {name: row[i, k].item() for name, row in spent.items()}
-                    self.callbacks.call(Evaluation(run, now, seen, used, self.spent[j]))
-                    lost = now == arrays["diverged_at"][i, j]
-                    if lost or now == arrays["stopped_at"][i, j]:
-                        why = LOST.format(now) if lost else str(arrays["ended"][i, j])
-                        self.callbacks.end(self.runs.pop((i, j)), why)
-                        break
+            self.runs[i, j] = RunInfo(
+                study.algorithm.name,
+                study.problem.name,
+                {} if self.alone else labels,
+                None if self.alone else grid.seeds[seed],
+                cell.rounds,
+                cell.values,
+                cell.sources,
+                record.settings,
+            )
 
 
 def _plain(value: Any) -> Any:

@@ -59,7 +59,7 @@ class Batch:
         return int(t[0]) if (t == t[0]).all() else -1
 
 
-def content(batch: Batch, owner: str) -> Content:
+def content(batch: Batch) -> Content:
     """The content of a checkpoint, as arrays of this host and a header."""
     leaves, log = jax.tree.leaves(batch.state), batch.log
     found = {f"state{i}": plain_array(on_host(leaf)) for i, leaf in enumerate(leaves)}
@@ -69,7 +69,6 @@ def content(batch: Batch, owner: str) -> Content:
         "rounds": log.rounds,
         "counts": log.counts,
         "total": log.total,
-        "owner": owner,
         "at": batch.reached,
         "ended": batch.ended.tolist(),
         "seconds": batch.seconds,

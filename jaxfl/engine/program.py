@@ -74,7 +74,6 @@ class _Kind(NamedTuple):
 
     algorithm: Algorithm
     extra: Extra
-    once: bool
     every_client: bool  # metrics of all clients are kept, else deciles of many
     freezes: bool  # a stopping rule may end some of its runs before others
     paired: bool
@@ -94,9 +93,8 @@ def segment(
 ) -> tuple[State, Info, dict[str, Array]]:
     """One run from round ``start`` to ``stop``; the ``first`` call makes the state of round 0 instead.
 
-    The metrics are those of round ``stop`` if it is to be ``seen``, and else zeros.  With ``once``
-    those of round 0 are computed once for all cells whose initial model is the same.  A run that is
-    not ``live`` stays as it is.
+    The metrics are those of round ``stop`` if it is to be ``seen``, and else zeros.  A run that is not
+    ``live`` stays as it is.
     """
     algorithm, problem = kind.algorithm, data[0]
     measured = plain(problem) if data[1] is None else data[1]
@@ -114,20 +112,17 @@ def segment(
 
     blank = jax.tree.map(jnp.zeros_like, jax.eval_shape(look, state))
 
-    def begin() -> tuple[State, Info, dict[str, Array]]:
-        begun, counts = initial(algorithm, key, problem, hp)
-        return begun, counts, look(begun) if kind.once else blank
+    def begin() -> tuple[State, Info]:
+        return initial(algorithm, key, problem, hp)
 
-    def go() -> tuple[State, Info, dict[str, Array]]:
-        now = state._replace(t=start)
-        return *advance(algorithm, key, now, stop, problem, hp), blank
+    def go() -> tuple[State, Info]:
+        return advance(algorithm, key, state._replace(t=start), stop, problem, hp)
 
-    after, counts, found = jax.lax.cond(first, begin, go)
+    after, counts = jax.lax.cond(first, begin, go)
     if kind.freezes:
         after = jax.tree.map(lambda new, old: jnp.where(live, new, old), after, state)
         counts = jax.tree.map(lambda count: count * live, counts)
-    missing = seen & ~first if kind.once else seen
-    return after, counts, jax.lax.cond(missing, look, lambda _: found, after)
+    return after, counts, jax.lax.cond(seen, look, lambda _: blank, after)
 
 
 def _few(values: Array) -> Array:
@@ -168,7 +163,6 @@ def compiled(
     kind = _Kind(
         program.algorithm,
         options.extra,
-        program.once,
         every_client="clients" in options.keep,
         freezes=options.stop is not None and not alone,
         paired=options.paired,
@@ -363,11 +357,9 @@ def numbers(program: Program, cells: Sequence[int], alone: bool = False) -> Hype
     out: dict[str, Array] = {}
     for name in program.names:
         values = [cell.values[name] for cell in program.cells]
-        if any(isinstance(value, Schedule) for value in values):
-            values = [_over(values[j], program.cells[j], last) for j in cells]
-        else:
-            values = [values[j] for j in cells]
-        found = np.asarray(values, np.float64)
+        varies = any(isinstance(value, Schedule) for value in values)
+        some = [_over(values[j], program.cells[j], last) if varies else values[j] for j in cells]
+        found = np.asarray(some, np.float64)
         if alone or name in program.shared:
             found = found[0]
         out[name] = jnp.asarray(found, jnp.int32 if name in integers else kind)
@@ -376,9 +368,10 @@ def numbers(program: Program, cells: Sequence[int], alone: bool = False) -> Hype
 
 def _over(value: Any, cell: Cell, length: int) -> np.ndarray[Any, Any]:
     """One value per round, the last one repeated up to ``length``."""
-    rounds = max(cell.rounds, int(cell.values["rounds"]))
-    now = value.over(rounds) if isinstance(value, Schedule) else np.full(rounds, float(value))
-    return np.concatenate([now, np.full(length - rounds, now[-1])])
+    if not isinstance(value, Schedule):
+        return np.full(length, float(value))
+    now = value.over(max(cell.rounds, int(cell.values["rounds"])))
+    return np.pad(now, (0, length - len(now)), "edge")
 
 
 # --- memory --------------------------------------------------------------------------------------

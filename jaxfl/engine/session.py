@@ -43,7 +43,7 @@ from jaxfl.engine.program import (
     placement,
 )
 from jaxfl.engine.progress import Plan, Progress, Tracker, line, show, work
-from jaxfl.engine.results import RESULT
+from jaxfl.engine.results import LABELS, RESULT
 from jaxfl.engine.runs import settings
 from jaxfl.engine.store import CHUNK, ROOM, Store
 from jaxfl.engine.worker import Content
@@ -57,7 +57,7 @@ RUNS = 4096
 SERIES, OF_CLIENTS = 20, 4  # values kept per run and evaluation, and of each client, about
 MORE_MEMORY = {"memory": None}
 PREFIXES = ("used_", "applies_", "chosen_")  # of variables of results
-OWN = ("algorithm", "problem", "messages", "score", "score_error", "candidates", "found")
+OWN = ("algorithm", "problem")  # which are axes, or coordinates
 
 
 class How(NamedTuple):
@@ -104,9 +104,9 @@ def check_names(names: Iterable[str], options: Options) -> None:
             "give the argument or the hyper-parameter another name",
         )
     for name, _ in options.extra:
-        taken = {*names, "seed", "last_round", "diverged_at", "complete", *Info._fields, *OWN}
+        taken = name in {*names, *LABELS, *REPORTED, *Info._fields, *OWN}
         require(
-            name not in taken and name not in REPORTED and not name.startswith(PREFIXES),
+            not taken and not name.startswith(PREFIXES),
             f"A metric cannot be called {name!r}",
             "take another name",
         )
@@ -134,7 +134,8 @@ def computed(
             store.open(how.resume or how.extend)
         grid = joined_standing(make(), store.header)
         planned = Planned(store, grid, keys_of(key, grid.seeds), options)
-        machine = None if how.executor is not None else Machine(devices, how.memory)
+        here = how.executor is None
+        machine = Machine(devices, planned.keys, options, how.memory) if here else None
         room = budget(how.memory, [HOST]) if machine is None else machine.available
         todo = _plan(planned, _Fit(devices, room, how.runs_at_once), how, alone)
         found = planned.found([(chunk, None) for chunk in planned.chunks])
@@ -155,7 +156,7 @@ def computed(
             _collect(driver, planned, todo, tracker)
             failures = driver.failures
         if not alone:
-            tracker.doing("merging the chunks")
+            tracker.report("merging the chunks")
         chunks = [(planned.chunk(n), store.read(n)) for n in planned.current]
         found = planned.found(chunks)
         about = {
@@ -239,9 +240,7 @@ def _here(
         number = waiting.popleft()
         chunk, program = planned.chunk(number), planned.program(number)
         try:
-            arrays = machine.compute(
-                program, number, chunk, planned.keys, planned.options, saves, tracker
-            )
+            arrays = machine.compute(program, number, chunk, saves, tracker)
         except TooLarge as error:
             parts = placement(program.problem, machine.devices).parts
             smaller = _divided(planned, tracker, number, parts)
@@ -260,10 +259,10 @@ def _collect(driver: Driver, planned: Planned, todo: Sequence[int], tracker: Tra
     with contextlib.closing(driver.replies(some, divide)) as replies:
         for found in replies:
             if found is None:
-                tracker.pulse()
+                tracker.report()
                 continue
             planned.store.write(*found)
-            tracker.collected(*found)
+            tracker.finished(*found)
 
 
 def _divided(

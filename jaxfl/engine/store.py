@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import io
 import json
 import os
 import shutil
@@ -48,10 +47,8 @@ __all__ = [
     "Arrays",
     "Line",
     "Store",
-    "pack",
     "refuse_older",
     "restored",
-    "unpack",
 ]
 
 Arrays: TypeAlias = dict[str, npt.NDArray[Any]]
@@ -226,16 +223,16 @@ class Store(contextlib.ExitStack):
         """Write the runs of a chunk as they are."""
         if self.folder is None:
             self.batches[number] = batch
-            return
-        found = checkpoint.content(batch, self.owner(number))
-        replace(self.state(number), lambda file: checkpoint.put(file, found))
-
-    def save_bytes(self, number: int, content: bytes) -> None:
-        """Keep a checkpoint that a worker has packed."""
-        if self.folder is not None:
-            replace(self.state(number), lambda file: file.write(content))
         else:
-            self.contents[number] = checkpoint.take(io.BytesIO(content))
+            self.save_content(number, checkpoint.content(batch))
+
+    def save_content(self, number: int, content: Content) -> None:
+        """Write a checkpoint of a chunk."""
+        found = content[0], {**content[1], "owner": self.owner(number)}
+        if self.folder is None:
+            self.contents[number] = found
+        else:
+            replace(self.state(number), lambda file: checkpoint.put(file, found))
 
     def saved(self, number: int) -> Content | None:
         """The last checkpoint of a chunk; None if it is missing, damaged, or of another version."""
@@ -243,7 +240,7 @@ class Store(contextlib.ExitStack):
             batch = self.batches.get(number)
             if batch is None:
                 return self.contents.get(number)
-            return checkpoint.content(batch, self.owner(number))
+            return checkpoint.content(batch)
         with contextlib.suppress(Exception), open(self.state(number), "rb") as file:
             found = checkpoint.take(file)
             if found[1]["owner"] == self.owner(number):
@@ -290,22 +287,6 @@ def _digest(found: Arrays) -> str:
         out.update(f"{name} {array.dtype} {array.shape}".encode())
         out.update(np.ascontiguousarray(array).data)
     return out.hexdigest()
-
-
-def pack(found: Content) -> bytes:
-    """A checkpoint, as :meth:`Store.save` writes it."""
-    file = io.BytesIO()
-    checkpoint.put(file, found)
-    return file.getvalue()
-
-
-def unpack(content: bytes, owner: str) -> Content | None:
-    """A checkpoint; None if it is damaged or another chunk's."""
-    with contextlib.suppress(Exception):
-        found = checkpoint.take(io.BytesIO(content))
-        if found[1]["owner"] == owner:
-            return found
-    return None
 
 
 def restored(found: Content, shape: State, where: Any) -> Batch | None:

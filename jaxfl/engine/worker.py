@@ -9,11 +9,12 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import math
+import os
 import pickle
 import platform
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -26,9 +27,9 @@ from jaxfl.engine.checkpoint import Batch
 from jaxfl.engine.compute import Follower, Machine, Saves, TooLarge
 from jaxfl.engine.plan import Chunk, Options, Program, halves
 from jaxfl.engine.program import Compiled
-from jaxfl.engine.store import Store, pack, unpack
+from jaxfl.engine.store import Store
 
-__all__ = ["SETTINGS", "Content", "chunk", "release", "use_share"]
+__all__ = ["SETTINGS", "Content", "chunk", "release"]
 
 # Settings of JAX on which draws and precision depend; each is a context of the same name, too.
 SETTINGS = (
@@ -53,21 +54,9 @@ class Content(NamedTuple):
     memory: int | None
 
 
-class _Held:
-    """What this process keeps between chunks: compiled programs and placed data stay."""
-
-    lock = threading.Lock()  # an executor may run several chunks in one process
-    share = 1.0  # of the free memory
-    digest = ""
-    content: tuple[Content, Machine] | None = None
-
-
-_held = _Held()
-
-
-def use_share(share: float) -> None:
-    """Let this process use a share of the machine's free memory, and leave the rest to others."""
-    _held.share = share
+# What this process keeps between chunks, by digest: compiled programs and placed data stay.
+_held: dict[str, tuple[Content, Machine]] = {}
+_lock = threading.Lock()  # an executor may run several chunks in one process
 
 
 def release() -> str:
@@ -88,7 +77,10 @@ def chunk(
     if release() != expected:
         return {"release": release()}
     try:
-        with _held.lock, _settings(task["settings"]):
+        with _lock, contextlib.ExitStack() as stack:
+            for name, value in task["settings"].items():
+                if getattr(jax.config, f"jax_{name}") != value:
+                    stack.enter_context(getattr(jax, name)(value))
             return _chunk(task, digest, source)
     except TooLarge as error:
         return {"large": str(error), "parts": len(jax.local_devices())}
@@ -100,24 +92,24 @@ def chunk(
 
 def _chunk(task: Mapping[str, Any], digest: str, source: Callable[[], bytes]) -> dict[str, Any]:
     turn, number, here = Turn(task), task["number"], Chunk(*task["chunk"])
-    if _held.digest != digest:
+    if digest not in _held:
         turn.began -= START
-        _held.digest, _held.content = "", None  # before the next one takes memory
+        _held.clear()  # before the next one takes memory
         data = source()
         if hashlib.sha256(data).hexdigest() != digest:
             raise ValueError("what was sent to this worker arrived damaged")
         content: Content = pickle.loads(data)
-        machine = Machine(jax.local_devices(), content.memory, _held.share)
-        _held.digest, _held.content = digest, (content, machine)
-    assert _held.content is not None
-    (programs, keys, options, _), machine = _held.content
-    program = programs[here.program]
+        share = min(1.0, task["cpus"] / (os.cpu_count() or 1)) if task["cpus"] else 1.0
+        machine = Machine(jax.local_devices(), *content[1:], share)
+        _held[digest] = content, machine
+    content, machine = _held[digest]
+    program = content.programs[here.program]
     assert program is not None
     try:
-        done = machine.compute(program, number, here, keys, options, turn, Follower())
+        done = machine.compute(program, number, here, turn, Follower())
     except Paused:
-        return {"checkpoint": turn.packed()}
-    return {"arrays": done, **({"checkpoint": turn.packed()} if task["keep"] else {})}
+        return {"checkpoint": turn.content()}
+    return {"arrays": done, **({"checkpoint": turn.content()} if task["keep"] else {})}
 
 
 class Paused(Exception):
@@ -132,45 +124,31 @@ class Turn(Saves):
 
     def __init__(self, task: Mapping[str, Any]) -> None:
         super().__init__(Store(None))  # which keeps nothing: the reply has the checkpoint
-        self.task, self.until, self.store.keep = task, math.inf, task["keep"]
+        self.task, self.cadence, self.store.keep = task, task["cadence"], task["keep"]
 
     def found(self, number: int, chunk: Chunk) -> checkpoint.Content | None:
-        before = self.task["checkpoint"]
-        return None if before is None else unpack(before, self.task["owner"])
+        found: checkpoint.Content | None = self.task["checkpoint"]
+        return found
 
     def begin(self, number: int, chunk: Chunk, run: Compiled) -> Batch:
         self.batch = super().begin(number, chunk, run)
         parts = len(jax.local_devices())
         self.divisible = not self.batch.log.rounds and bool(halves(number, chunk, parts))
-        self.last = time.perf_counter()
-        if self.task["pause"] is not None:
-            seconds, share = self.task["pause"]
-            nbytes = sum(math.prod(a.shape) * a.dtype.itemsize for a in jax.tree.leaves(run.state))
-            spent = self.last - self.began + 2 * nbytes / SPEED
-            self.until = self.last + max(seconds, spent / share)
+        nbytes = sum(math.prod(a.shape) * a.dtype.itemsize for a in jax.tree.leaves(run.state))
+        now = time.perf_counter()
+        self.took = now - self.began + 2 * nbytes / SPEED
+        self.began = self.last = now
         return self.batch
 
     def due(self, share: float) -> bool:
-        now = time.perf_counter()
-        whole = (now - self.last) / max(share, 1e-9)
+        whole = (time.perf_counter() - self.last) / max(share, 1e-9)
         if self.divisible and share < SOON and whole > LATE * self.task["seconds"]:
             raise TooLarge(f"it would take {whole:.0f} s")
-        if now >= self.until:
+        if super().due(share):
             raise Paused
         return False
 
     def save(self, number: int, batch: Batch) -> None: ...
 
-    def packed(self) -> bytes:
-        self.batch.log.read()
-        return pack(checkpoint.content(self.batch, self.task["owner"]))
-
-
-@contextlib.contextmanager
-def _settings(values: Mapping[str, Any]) -> Iterator[None]:
-    """The driver's settings of JAX."""
-    with contextlib.ExitStack() as stack:
-        for name in SETTINGS:
-            if getattr(jax.config, f"jax_{name}") != values[name]:
-                stack.enter_context(getattr(jax, name)(values[name]))
-        yield
+    def content(self) -> checkpoint.Content:
+        return checkpoint.content(self.batch)

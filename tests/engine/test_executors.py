@@ -21,7 +21,7 @@ from told import mistakes, refused
 
 import jaxfl
 from jaxfl.core.errors import JaxflWarning
-from jaxfl.engine import compute, driver, store, worker
+from jaxfl.engine import compute, store, worker
 from jaxfl.engine.executors import processes
 from jaxfl.engine.plan import Chunk
 
@@ -193,7 +193,7 @@ def test_damaged_messages_are_sent_again() -> None:
 
     def damage(number: int, arguments: list[Any]) -> None:
         if number in (0, 2):
-            worker._held.digest = ""
+            worker._held.clear()
             data = arguments[3]()
             arguments[3] = lambda: data[:-9] + bytes([data[-9] ^ 1]) + data[-8:]
 
@@ -245,8 +245,8 @@ def test_nothing_is_lost_where_a_sweep_must_end(tmp_path: Path) -> None:
 @pytest.fixture
 def turns(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The rounds that are computed, in this process; workers return after each two of the six."""
-    monkeypatch.setattr(driver, "SAVE_EVERY", 0.0)
-    monkeypatch.setattr(driver, "SHARE", 1e9)
+    monkeypatch.setattr(compute, "SAVE_EVERY", 0.0)
+    monkeypatch.setattr(compute, "SHARE", 1e9)
     return computed(monkeypatch)
 
 
@@ -304,7 +304,7 @@ def test_a_full_disk_ends_no_long_chunk(
     def full(self: store.Store, *given: Any) -> None:
         raise jaxfl.InputError("Cannot write it", "No space left on device")
 
-    monkeypatch.setattr(store.Store, "save_bytes", full)
+    monkeypatch.setattr(store.Store, "save_content", full)
     one: dict[str, Any] = {"lr": 0.1, "runs_at_once": 1}
     expected, executor = job(**one), Here(most=1)
     turns.clear()
@@ -326,7 +326,7 @@ def test_turns_take_little_time(
     now = [0.0]
     monkeypatch.setattr(time, "perf_counter", lambda: now[0])
     monkeypatch.setattr(compute, "blank", lambda run: None)
-    turn = worker.Turn(task(pause=(driver.SAVE_EVERY, driver.SHARE)))
+    turn = worker.Turn(task(cadence=(compute.SAVE_EVERY, compute.SHARE)))
     now[0] = began
     turn.begin(0, CHUNK, shaped(size))
     now[0] = began + after - 1
@@ -340,7 +340,7 @@ CHUNK = Chunk(0, (0, 1), (0,), (1, 2), 0)
 
 
 def task(**parts: Any) -> dict[str, Any]:
-    usual = {"owner": "", "checkpoint": None, "keep": False, "pause": None, "seconds": 60.0}
+    usual = {"checkpoint": None, "keep": False, "cadence": None, "seconds": 60.0}
     return {**usual, **parts}
 
 
@@ -358,10 +358,10 @@ def test_a_worker_with_less_memory_has_chunks_halved(
     """The halves are in the plan; runs that do not fit either are reported with their bytes."""
     honest = worker.Machine.compiled
 
-    def compiled(self: Any, program: Any, chunk: Chunk, options: Any) -> Any:
+    def compiled(self: Any, program: Any, chunk: Chunk) -> Any:
         if chunk.runs > 1:
             raise compute.TooLarge("it needs more")
-        return honest(self, program, chunk, options)
+        return honest(self, program, chunk)
 
     folder, executor = tmp_path / "sweep", Here()
     monkeypatch.setattr(worker.Machine, "compiled", compiled)
@@ -380,7 +380,7 @@ def test_a_device_that_is_full_while_it_computes(monkeypatch: pytest.MonkeyPatch
     honest, shapes = compute._computed, []
 
     def full(*arguments: Any) -> Any:
-        shapes.append(arguments[3].shape)
+        shapes.append(arguments[0].run.shape)
         if len(shapes) == 2:
             raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory")
         return honest(*arguments)

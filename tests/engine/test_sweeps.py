@@ -443,7 +443,7 @@ WILD = {"clip": 1e30, "batch": 4}
 @BOTH
 def test_a_diverged_cell_is_frozen_alone(code: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """It has no numbers from where it was seen to be lost; its neighbours keep every bit."""
-    monkeypatch.setattr(loop, "SECONDS", 0.0)
+    monkeypatch.setattr(compute, "SECONDS", 0.0)
     calm = quick("fedsgd", {"lr": [0.1, 0.2, 0.3]}, 10, **WILD).isel(algorithm=0)
     wild = quick("fedsgd", {"lr": [0.1, 1e38, 0.3]}, 10, **WILD).isel(algorithm=0)
     at = wild["diverged_at"].sel(lr=1e38)
@@ -478,7 +478,7 @@ def test_a_lost_chunk_ends_early(monkeypatch: pytest.MonkeyPatch) -> None:
     results = {}
     for seconds in (0.0, 1e9):
         calls.clear()
-        monkeypatch.setattr(loop, "SECONDS", seconds)
+        monkeypatch.setattr(compute, "SECONDS", seconds)
         results[seconds] = quick("fedsgd", {"lr": [1e38, 2e38]}, 40, **WILD)
         assert len(calls) < 20
     assert results[0.0].sizes["round"] == 41
@@ -491,7 +491,7 @@ def test_a_lost_chunk_ends_early(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.once
 def test_progress_and_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The least loss is that of all runs, also of those that an earlier call has left, however fast."""
-    monkeypatch.setattr(loop, "SECONDS", 0.0)
+    monkeypatch.setattr(compute, "SECONDS", 0.0)
     plans: list[Plan] = []
     seen: list[Progress] = []
     given: Any = dict(runs_at_once=2, out=tmp_path, announce=plans.append, progress=seen.append)
