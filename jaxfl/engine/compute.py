@@ -65,6 +65,7 @@ class Ready(NamedTuple):
     """A call that the device has finished."""
 
     round: int
+    share: float  # of the rounds of the chunk
     loss: Any  # at the last evaluation up to that round, of each run
     late: bool  # whether a report of the progress is due
 
@@ -107,11 +108,8 @@ class Saves:
             batch = restored(fitting(found, chunk, run.shape), run.state, run.shardings[1])
         return batch or Batch(blank(run), Log(), np.full(run.shape, "", REASON))
 
-    def due(self, share: float) -> bool:
-        """Whether it is time for a checkpoint, and the next one is likely to keep to its share.
-
-        ``share`` of the rounds are computed.
-        """
+    def due(self) -> bool:
+        """Whether it is time for a checkpoint, and the next one is likely to keep to its share."""
         if self.cadence is None:
             return False
         now, (seconds, most) = time.perf_counter(), self.cadence
@@ -164,7 +162,7 @@ class Machine:
     ) -> None:
         self.devices, self.keys, self.options, self.asked = devices, keys, options, memory
         self.available = int(budget(memory, devices) * (1.0 if memory else share))
-        self.compile_seconds, self.compilations = 0.0, 0
+        self.compile_seconds = 0.0
         self.known: set[Any] = set()  # programs and shapes that are compiled
         self.placed: tuple[Any, Any] = (None, None)
 
@@ -178,7 +176,6 @@ class Machine:
         if (id(program), chunk.shape) not in self.known:
             self.known.add((id(program), chunk.shape))
             self.compile_seconds += run.seconds
-            self.compilations += 1
         if run.bytes > self.available and not self._resident(program, chunk, run):
             raise TooLarge(
                 f"One run of {program.algorithm.name} on {program.problem.name} needs "
@@ -276,7 +273,7 @@ class Loop:
             ready = None
             if late or count >= OFTEN or work >= CALL / 4:
                 jax.block_until_ready(counts)
-                ready, count = Ready(t, loss, late), 0
+                ready, count = Ready(t, t / self.rounds, loss, late), 0
                 self.unread -= work
                 reported = time.perf_counter() if late else reported
             yield ready
@@ -348,7 +345,7 @@ def _computed(loop: Loop, number: int, saves: Saves, follower: Follower) -> None
                 follower.ready(number, ready, batch)
                 if not np.isfinite(np.asarray(ready.loss)).any():
                     break  # no run is finite any more
-            if saves.due(loop.t / loop.rounds):
+            if saves.due():
                 saves.save(number, batch)
     except BaseException:
         if loop.intact and batch.log.rounds:

@@ -109,7 +109,6 @@ class Driver:
                     future.cancel()
 
     def _submit(self, number: int, chunk: Chunk, attempt: int) -> Any:
-        before, store = self.saves.found(number, chunk), self.saves.store
         # where a checkpoint cannot be written, the next turn is the last
         pauses = self.saves.took < float("inf") and getattr(self.executor, "pauses", True)
         task = {
@@ -119,8 +118,8 @@ class Driver:
             "settings": self.settings,
             "seconds": self.seconds,
             "cpus": getattr(self.executor, "cpus", None),
-            "keep": store.keep,
-            "checkpoint": before,
+            "keep": self.saves.store.keep,
+            "checkpoint": self.saves.found(number, chunk),
             "cadence": self.saves.cadence if pauses else None,
         }
         try:

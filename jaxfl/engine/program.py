@@ -47,13 +47,13 @@ __all__ = [
     "bytes_of_run",
     "bytes_of_state",
     "compiled",
+    "home_of",
     "inputs",
     "numbers",
     "of_clients",
     "placed",
     "placement",
     "repeated",
-    "split",
     "state_of",
 ]
 
@@ -223,26 +223,32 @@ class Placement(NamedTuple):
 
 def placement(problem: Problem, devices: Sequence[jax.Device], alone: bool = False) -> Placement:
     """The given devices, of which one run takes the first, or those of the problem's clients."""
-    homes = [a.sharding for a in jax.tree.leaves(problem)]
-    if not any(map(split, homes)):
+    home = home_of(problem)
+    if home is None:
         return Placement(tuple(devices)[: 1 if alone else None])
-    mesh = next(home.mesh for home in homes if split(home))
-    kept = (home if split(home) else NamedSharding(mesh, HERE) for home in homes)
-    return Placement(tuple(mesh.devices.flat), tuple(kept))
-
-
-def of_clients(home: NamedSharding, state: State, *axes: None) -> State:
-    """The sharding of each leaf of a state, after some axes, where the clients' data have this one."""
-    everywhere = NamedSharding(home.mesh, HERE)
-    mine = NamedSharding(home.mesh, PartitionSpec(*axes, home.spec[0]))
-    where: State = jax.tree.map(lambda _: everywhere, state)
-    own = ("links", "local", "bases")
-    return where._replace(
-        **{name: jax.tree.map(lambda _: mine, getattr(state, name)) for name in own}
+    homes, everywhere = (
+        (a.sharding for a in jax.tree.leaves(problem)),
+        NamedSharding(home.mesh, HERE),
     )
+    kept = tuple(one if _split(one) else everywhere for one in homes)
+    return Placement(tuple(home.mesh.devices.flat), kept)
 
 
-def split(home: Any) -> bool:
+def home_of(problem: Problem) -> NamedSharding | None:
+    """The sharding of clients' data; None if they are not split, or traced."""
+    held = [a for a in jax.tree.leaves(problem) if not isinstance(a, jax.core.Tracer)]
+    return next(filter(_split, (getattr(a, "sharding", None) for a in held)), None)
+
+
+def of_clients(home: NamedSharding, *axes: None) -> State:
+    """The sharding of each part of a state, after some axes, where the clients' data have this one."""
+    everywhere: Any = NamedSharding(home.mesh, HERE)
+    mine: Any = NamedSharding(home.mesh, PartitionSpec(*axes, home.spec[0]))
+    where = State(*[everywhere] * len(State._fields))
+    return where._replace(links=mine, local=mine, bases=mine)
+
+
+def _split(home: Any) -> bool:
     """Whether an array is divided over devices."""
     return isinstance(home, NamedSharding) and not home.is_fully_replicated
 
@@ -289,14 +295,11 @@ def _by_runs(
 def _with_clients(
     place: Placement, shape: tuple[int, int], arguments: tuple[Any, ...]
 ) -> tuple[Any, ...]:
-    home = next(home for home in place.leaves if split(home))
+    home = next(filter(_split, place.leaves))
     everywhere = NamedSharding(home.mesh, HERE)
-    axes = () if shape == (1, 1) else (None, None)
-    state = of_clients(home, arguments[1], *axes)
-    problem, held = arguments[8]
-    problem = jax.tree.unflatten(jax.tree.structure(problem), place.leaves)
-    held = jax.tree.map(lambda _: everywhere, held)
-    return everywhere, state, *(everywhere,) * 6, (problem, held)
+    state = of_clients(home, *(() if shape == (1, 1) else (None, None)))
+    problem = jax.tree.unflatten(jax.tree.structure(arguments[8][0]), place.leaves)
+    return everywhere, state, *(everywhere,) * 6, (problem, everywhere)
 
 
 # --- arguments -----------------------------------------------------------------------------------

@@ -191,16 +191,11 @@ class Tracker(Follower):
             self.report()
 
     def finished(self, number: int, arrays: Arrays) -> None:
-        """Take the arrays of a chunk that was computed here or by a worker."""
-        self._reach(number, self._rounds(number))
+        """Take the arrays of a chunk that was computed here, by a worker or by an earlier call."""
         self._note(number, arrays["loss"])
-        self.report()
-        if self.watch is not None:
-            self.watch.finished(self.chunks[number], arrays)
-
-    def known(self, number: int, arrays: Arrays) -> None:
-        """Take a chunk that was finished by an earlier call."""
-        self._note(number, arrays["loss"])
+        if number in self.todo:
+            self._reach(number, self._rounds(number))
+            self.report()
         if self.watch is not None:
             self.watch.finished(self.chunks[number], arrays)
 

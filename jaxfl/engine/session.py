@@ -144,7 +144,7 @@ def computed(
         tracker = Tracker(found, todo, report, watch, alone)
         for n in planned.current if report is not None or watch is not None else ():
             if n not in todo and (arrays := store.read(n)) is not None:
-                tracker.known(n, arrays)
+                tracker.finished(n, arrays)
         saves, planning = Saves(store, planned.sources), time.perf_counter() - began
         failures: Mapping[int, str] = {}
         if machine is not None:
@@ -161,7 +161,7 @@ def computed(
         found = planned.found(chunks)
         about = {
             **_about(found),
-            "compilations": machine.compilations if machine is not None else 0,
+            "compilations": len(machine.known) if machine is not None else 0,
             "compile_seconds": planning * alone + (machine.compile_seconds if machine else 0.0),
             "seconds": time.perf_counter() - began,
         }

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import math
 import os
 import pickle
 import platform
@@ -22,11 +21,9 @@ import jax
 from jaxfl.core.errors import InputError, one_line
 from jaxfl.core.types import Key
 from jaxfl.core.version import __version__
-from jaxfl.engine import checkpoint
 from jaxfl.engine.checkpoint import Batch
-from jaxfl.engine.compute import Follower, Machine, Saves, TooLarge
+from jaxfl.engine.compute import Follower, Machine, Ready, Saves, TooLarge
 from jaxfl.engine.plan import Chunk, Options, Program, halves
-from jaxfl.engine.program import Compiled
 from jaxfl.engine.store import Store
 
 __all__ = ["SETTINGS", "Content", "chunk", "release"]
@@ -91,7 +88,10 @@ def chunk(
 
 
 def _chunk(task: Mapping[str, Any], digest: str, source: Callable[[], bytes]) -> dict[str, Any]:
-    turn, number, here = Turn(task), task["number"], Chunk(*task["chunk"])
+    turn, number, store = Turn(task), task["number"], Store(None)
+    store.keep = task["keep"]
+    if task["checkpoint"] is not None:
+        store.contents[number] = task["checkpoint"]
     if digest not in _held:
         turn.began -= START
         _held.clear()  # before the next one takes memory
@@ -103,52 +103,45 @@ def _chunk(task: Mapping[str, Any], digest: str, source: Callable[[], bytes]) ->
         machine = Machine(jax.local_devices(), *content[1:], share)
         _held[digest] = content, machine
     content, machine = _held[digest]
-    program = content.programs[here.program]
+    program = content.programs[turn.chunk.program]
     assert program is not None
     try:
-        done = machine.compute(program, number, here, turn, Follower())
+        done = machine.compute(program, number, turn.chunk, Saves(store), turn)
     except Paused:
-        return {"checkpoint": turn.content()}
-    return {"arrays": done, **({"checkpoint": turn.content()} if task["keep"] else {})}
+        return {"checkpoint": store.saved(number)}
+    return {"arrays": done, **({"checkpoint": store.saved(number)} if store.keep else {})}
 
 
 class Paused(Exception):
     """It is time for a checkpoint."""
 
 
-class Turn(Saves):
+class Turn(Follower):
     """One of the calls that a long chunk takes: from a checkpoint, until the next one is due.
 
     What comes with each call takes at most a share of its time: to begin, and to send the state twice.
     """
 
     def __init__(self, task: Mapping[str, Any]) -> None:
-        super().__init__(Store(None))  # which keeps nothing: the reply has the checkpoint
-        self.task, self.cadence, self.store.keep = task, task["cadence"], task["keep"]
+        self.chunk, self.seconds, self.cadence = (
+            Chunk(*task["chunk"]),
+            task["seconds"],
+            task["cadence"],
+        )
+        self.began = time.perf_counter()
 
-    def found(self, number: int, chunk: Chunk) -> checkpoint.Content | None:
-        found: checkpoint.Content | None = self.task["checkpoint"]
-        return found
+    def begin(self, number: int, t: int) -> None:
+        self.last = time.perf_counter()
+        self.divisible = t == 0 and bool(halves(number, self.chunk, len(jax.local_devices())))
 
-    def begin(self, number: int, chunk: Chunk, run: Compiled) -> Batch:
-        self.batch = super().begin(number, chunk, run)
-        parts = len(jax.local_devices())
-        self.divisible = not self.batch.log.rounds and bool(halves(number, chunk, parts))
-        nbytes = sum(math.prod(a.shape) * a.dtype.itemsize for a in jax.tree.leaves(run.state))
-        now = time.perf_counter()
-        self.took = now - self.began + 2 * nbytes / SPEED
-        self.began = self.last = now
-        return self.batch
-
-    def due(self, share: float) -> bool:
-        whole = (time.perf_counter() - self.last) / max(share, 1e-9)
-        if self.divisible and share < SOON and whole > LATE * self.task["seconds"]:
+    def ready(self, number: int, now: Ready, batch: Batch) -> None:
+        passed = time.perf_counter() - self.last
+        whole = passed / max(now.share, 1e-9)
+        if self.divisible and now.share < SOON and whole > LATE * self.seconds:
             raise TooLarge(f"it would take {whole:.0f} s")
-        if super().due(share):
-            raise Paused
-        return False
-
-    def save(self, number: int, batch: Batch) -> None: ...
-
-    def content(self) -> checkpoint.Content:
-        return checkpoint.content(self.batch)
+        if self.cadence is not None:
+            seconds, share = self.cadence
+            nbytes = sum(leaf.nbytes for leaf in jax.tree.leaves(batch.state))
+            spent = self.last - self.began + 2 * nbytes / SPEED
+            if passed >= max(seconds, spent / share):
+                raise Paused

@@ -422,7 +422,7 @@ def test_checkpoints_take_little_time(
     saves, made = compute.Saves(store.Store(tmp_path)), 0
     while now[0] < 10_000:
         now[0] += 1.0
-        if saves.due(0.5):
+        if saves.due():
             saves.save(0, Batch(jnp.zeros(3), Log(), np.full((1, 1), "")))
             made += 1
             assert made == 1 or saves.spent <= 0.051 * now[0]

@@ -247,6 +247,7 @@ def turns(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The rounds that are computed, in this process; workers return after each two of the six."""
     monkeypatch.setattr(compute, "SAVE_EVERY", 0.0)
     monkeypatch.setattr(compute, "SHARE", 1e9)
+    monkeypatch.setattr(compute, "OFTEN", 1)
     return computed(monkeypatch)
 
 
@@ -325,28 +326,26 @@ def test_turns_take_little_time(
     """Two minutes, or twenty times what it takes to begin and to send the state twice."""
     now = [0.0]
     monkeypatch.setattr(time, "perf_counter", lambda: now[0])
-    monkeypatch.setattr(compute, "blank", lambda run: None)
-    turn = worker.Turn(task(cadence=(compute.SAVE_EVERY, compute.SHARE)))
+    turn = worker.Turn({**TASK, "cadence": (compute.SAVE_EVERY, compute.SHARE)})
     now[0] = began
-    turn.begin(0, CHUNK, shaped(size))
+    turn.begin(0, 0)
     now[0] = began + after - 1
-    assert not turn.due(0.5)
+    turn.ready(0, HALF, sized(size))
     now[0] += 2
     with pytest.raises(worker.Paused):
-        turn.due(0.5)
+        turn.ready(0, HALF, sized(size))
 
 
-CHUNK = Chunk(0, (0, 1), (0,), (1, 2), 0)
+TASK: dict[str, Any] = {
+    "chunk": Chunk(0, (0, 1), (0,), (1, 2), 0),
+    "cadence": None,
+    "seconds": 60.0,
+}
+HALF = compute.Ready(50, 0.5, 1.0, late=True)
 
 
-def task(**parts: Any) -> dict[str, Any]:
-    usual = {"checkpoint": None, "keep": False, "cadence": None, "seconds": 60.0}
-    return {**usual, **parts}
-
-
-def shaped(size: int) -> Any:
-    state = jax.ShapeDtypeStruct((size,), "int8")
-    return SimpleNamespace(shardings=(None, None), state=state, shape=(1, 2))
+def sized(size: int) -> Any:
+    return SimpleNamespace(state=SimpleNamespace(nbytes=size))
 
 
 # --- memory and time -----------------------------------------------------------------------------
@@ -396,22 +395,23 @@ def test_chunks_are_as_long_as_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     """A chunk that would take longer is halved early, unless it goes on from a checkpoint."""
     now = [0.0]
     monkeypatch.setattr(time, "perf_counter", lambda: now[0])
-    monkeypatch.setattr(compute, "blank", lambda run: None)
-    for chunk, seconds, share, large in (
-        (CHUNK, 10.0, 0.1, True),  # it would take 100 s
-        (CHUNK, 7.0, 0.1, False),  # 70 s
-        (CHUNK, 50.0, 0.5, False),  # it is half done
-        (CHUNK._replace(cells=(0,), shape=(1, 1)), 10.0, 0.1, False),  # it has no halves
+    single = {**TASK, "chunk": TASK["chunk"]._replace(cells=(0,), shape=(1, 1))}
+    for task, began, seconds, share, large in (
+        (TASK, 0, 10.0, 0.1, True),  # it would take 100 s
+        (TASK, 0, 7.0, 0.1, False),  # 70 s
+        (TASK, 0, 50.0, 0.5, False),  # it is half done
+        (TASK, 5, 10.0, 0.1, False),  # it goes on from a checkpoint
+        (single, 0, 10.0, 0.1, False),  # it has no halves
     ):
         now[0] = 0.0
-        turn = worker.Turn(task())
-        turn.begin(0, chunk, shaped(1))
+        turn = worker.Turn(task)
+        turn.begin(0, began)
         now[0] = seconds
         if large:
             with pytest.raises(compute.TooLarge, match="100 s"):
-                turn.due(share)
+                turn.ready(0, HALF._replace(share=share), sized(1))
         else:
-            assert not turn.due(share)
+            turn.ready(0, HALF._replace(share=share), sized(1))
 
 
 # --- processes -----------------------------------------------------------------------------------
