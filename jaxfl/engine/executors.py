@@ -166,7 +166,7 @@ class processes(_Shared):
         """A process of a session of its own: Ctrl-C reaches the driver alone."""
         known = {name.upper(): jax.config.values[name] for name in LOCAL}
         settings = {name: str(value) for name, value in known.items() if value is not None}
-        env = {**os.environ, **settings, "PYTHONPATH": os.pathsep.join(sys.path)}
+        env = {**os.environ, **settings, "PYTHONPATH": os.pathsep.join(map(str, sys.path))}
         words, pipe = [sys.executable, "-P", "-c", SERVE], subprocess.PIPE
         process = subprocess.Popen(words, stdin=pipe, stdout=pipe, env=env, start_new_session=True)
         self.running[threading.get_ident()] = process

@@ -25,7 +25,7 @@ from jaxfl.algorithms.resolution import read
 from jaxfl.core.schedules import Schedule
 from jaxfl.core.types import Algorithm, Key, Problem
 from jaxfl.engine.grid import Cell, Grid, Study, word
-from jaxfl.engine.loop import Extra, Work, cadence, work
+from jaxfl.engine.loop import CALL, Extra, Work, cadence, work
 from jaxfl.engine.runs import settings
 from jaxfl.engine.stopping import Stop
 
@@ -91,6 +91,7 @@ class Program(NamedTuple):
     caps: tuple[tuple[str, int], ...]
     names: tuple[str, ...]  # hyper-parameters that rounds may read
     shared: frozenset[str]  # those with a single value in each chunk
+    once: bool  # metrics of round 0 are computed once for all cells of a seed
 
 
 class Chunk(NamedTuple):
@@ -220,6 +221,7 @@ def program_of(grid: Grid, number: int, places: Sequence[int], began: int = 0) -
         for name in names
         if all(len({_same(cells[j].values[name]) for j in group}) == 1 for group in groups)
     )
+    seen = work(study.problem, cells[0].values, cells[0].facts).evaluation
     return Program(
         number,
         study.algorithm,
@@ -230,6 +232,7 @@ def program_of(grid: Grid, number: int, places: Sequence[int], began: int = 0) -
         tuple(sorted(_capacity(study, cells).items())),
         tuple(names),
         shared,
+        (len(cells) - 1) * seen > CALL,  # or it would save less than it takes to compile
     )
 
 

@@ -74,6 +74,7 @@ class _Kind(NamedTuple):
 
     algorithm: Algorithm
     extra: Extra
+    once: bool
     every_client: bool  # metrics of all clients are kept, else deciles of many
     freezes: bool  # a stopping rule may end some of its runs before others
     paired: bool
@@ -93,8 +94,9 @@ def segment(
 ) -> tuple[State, Info, dict[str, Array]]:
     """One run from round ``start`` to ``stop``; the ``first`` call makes the state of round 0 instead.
 
-    The metrics are those of round ``stop`` if it is to be ``seen``, and else zeros.  A run that is not
-    ``live`` stays as it is.
+    The metrics are those of round ``stop`` if it is to be ``seen``, and else zeros.  With ``once``
+    those of round 0 are computed once for all cells whose initial model is the same.  A run that is
+    not ``live`` stays as it is.
     """
     algorithm, problem = kind.algorithm, data[0]
     measured = plain(problem) if data[1] is None else data[1]
@@ -112,17 +114,20 @@ def segment(
 
     blank = jax.tree.map(jnp.zeros_like, jax.eval_shape(look, state))
 
-    def begin() -> tuple[State, Info]:
-        return initial(algorithm, key, problem, hp)
+    def begin() -> tuple[State, Info, dict[str, Array]]:
+        begun, counts = initial(algorithm, key, problem, hp)
+        return begun, counts, look(begun) if kind.once else blank
 
-    def go() -> tuple[State, Info]:
-        return advance(algorithm, key, state._replace(t=start), stop, problem, hp)
+    def go() -> tuple[State, Info, dict[str, Array]]:
+        now = state._replace(t=start)
+        return *advance(algorithm, key, now, stop, problem, hp), blank
 
-    after, counts = jax.lax.cond(first, begin, go)
+    after, counts, found = jax.lax.cond(first, begin, go)
     if kind.freezes:
         after = jax.tree.map(lambda new, old: jnp.where(live, new, old), after, state)
         counts = jax.tree.map(lambda count: count * live, counts)
-    return after, counts, jax.lax.cond(seen, look, lambda _: blank, after)
+    missing = seen & ~first if kind.once else seen
+    return after, counts, jax.lax.cond(missing, look, lambda _: found, after)
 
 
 def _few(values: Array) -> Array:
@@ -163,6 +168,7 @@ def compiled(
     kind = _Kind(
         program.algorithm,
         options.extra,
+        program.once,
         every_client="clients" in options.keep,
         freezes=options.stop is not None and not alone,
         paired=options.paired,

@@ -86,8 +86,9 @@ def show(bar: Bar, now: Progress) -> None:
 def work(program: Program, chunk: Chunk) -> tuple[float, float]:
     """The multiplications of a chunk: rounds, and evaluations."""
     each, T = work_of(program, chunk), program.cells[chunk.cells[0]].rounds
-    seen = len(looks(program, chunk)) * each.evaluation
-    return chunk.runs * (T - chunk.after) * each.round, chunk.runs * seen
+    first = len(chunk.seeds) if program.once else chunk.runs
+    seen = first + chunk.runs * (len(looks(program, chunk)) - 1)
+    return chunk.runs * (T - chunk.after) * each.round, seen * each.evaluation
 
 
 def line(program: Program, grid: Grid, seeds: int, runs: int) -> str:

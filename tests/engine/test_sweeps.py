@@ -507,7 +507,7 @@ def test_progress_and_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert seen[0].total == 36
     assert seen[-1].doing == "merging the chunks"
     assert {(p.chunk, p.chunks) for p in busy} == {(i, 4) for i in (1, 2, 3, 4)}
-    assert all(p.seconds_left > 0 for p in busy[:-1])  # from the first evaluation on
+    assert all(p.seconds_left > 0 for p in busy[1:-1])  # from the first rounds on
     assert busy[-1].seconds_left == 0
     assert seen[-1].done == seen[-1].total == 6 * 6
     assert [p.done for p in seen] == sorted(p.done for p in seen)
