@@ -125,11 +125,10 @@ class Tracker(Follower):
         found: Found,
         todo: Sequence[int],
         callback: Callable[[Progress], None] | None,
-        watch: Watch | None,
-        alone: bool,
+        watch: Watch,
     ) -> None:
         self.found, self.todo, self.callback, self.watch = found, list(todo), callback, watch
-        self.alone = alone
+        self.alone = watch.alone
         self.chunks = [chunk for chunk, _ in found.chunks]
         self.total = sum(self.chunks[n].runs * self._rounds(n) for n in todo)
         self.left = sum(sum(self._work(n)) for n in todo)
@@ -183,7 +182,7 @@ class Tracker(Follower):
     def ready(self, number: int, now: Ready, batch: Batch) -> None:
         self._note(number, now.loss)
         self._reach(number, now.round)
-        if self.watch is not None:
+        if self.watch.functions:
             batch.log.read(now.round)
             if batch.log.content.past:
                 chunk, program = self.chunks[number], self._program(number)
@@ -197,7 +196,7 @@ class Tracker(Follower):
         if number in self.todo:
             self._reach(number, self._rounds(number))
             self.report()
-        if self.watch is not None:
+        if self.watch.functions:
             self.watch.finished(self.chunks[number], arrays)
 
     def report(self, doing: str = "") -> None:

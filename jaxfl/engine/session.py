@@ -24,7 +24,7 @@ from jaxfl.core.params import at_most_one, number, whole
 from jaxfl.core.programs import keep_programs
 from jaxfl.core.progress import watching
 from jaxfl.core.types import Info, Key
-from jaxfl.engine.callbacks import Callback, Callbacks, Watch
+from jaxfl.engine.callbacks import Callback, Watch
 from jaxfl.engine.compute import Machine, Saves, TooLarge, budget
 from jaxfl.engine.dataset import REPORTED, Found
 from jaxfl.engine.driver import TRIES, Driver, Executor
@@ -123,7 +123,7 @@ def computed(
     """Plan, compute and keep the runs of a grid; ``alone``: of a single run."""
     began = time.perf_counter()
     keep_programs()
-    bar, listed = watching(how.progress, show), Callbacks(how.callbacks)
+    bar, watch = watching(how.progress, show), Watch(how.callbacks, alone)
     devices = _devices(how)
     with contextlib.ExitStack() as stack:
         stack.enter_context(jax.default_matmul_precision(options.matmul_precision))
@@ -140,9 +140,9 @@ def computed(
         todo = _plan(planned, _Fit(devices, room, how.runs_at_once), how, alone)
         found = planned.found([(chunk, None) for chunk in planned.chunks])
         report = stack.enter_context(bar)
-        watch = Watch(stack.enter_context(listed), found, alone) if listed else None
-        tracker = Tracker(found, todo, report, watch, alone)
-        for n in planned.current if report is not None or watch is not None else ():
+        stack.enter_context(watch).found = found
+        tracker = Tracker(found, todo, report, watch)
+        for n in planned.current if report is not None or watch.functions else ():
             if n not in todo and (arrays := store.read(n)) is not None:
                 tracker.finished(n, arrays)
         saves, planning = Saves(store, planned.sources), time.perf_counter() - began
