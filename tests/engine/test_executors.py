@@ -281,7 +281,8 @@ def test_an_unfinished_chunk_continues_anywhere(
 
     def save(self: store.Store, *given: Any) -> None:
         honest(self, *given)
-        raise Killed
+        if self.folder is not None:  # workers keep it in memory
+            raise Killed
 
     one: dict[str, Any] = {"lr": 0.1, "runs_at_once": 1}
     expected, honest = job(**one), store.Store.save
