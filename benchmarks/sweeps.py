@@ -29,7 +29,7 @@ import jaxfl
 from jaxfl.engine import program as engine
 from jaxfl.engine.grid import Grid, lay_out
 from jaxfl.engine.plan import Options, chunks, programs
-from jaxfl.engine.session import keys_of
+from jaxfl.engine.planned import keys_of
 from jaxfl.problems.public import nonconvex
 
 TURNS = 5

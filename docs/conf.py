@@ -17,6 +17,7 @@ import jax
 
 import jaxfl
 from jaxfl.cli import COMMANDS, main
+from jaxfl.core.records import FIELDS, field_docs
 
 HERE = Path(__file__).parent
 PAGES = {
@@ -56,22 +57,28 @@ def bars(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str
 
 
 def fields(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
-    """The fields of a record are listed below its docstring, with the comments behind them."""
+    """The fields of a record are listed below its docstring, as it or comments describe them."""
     if what == "class" and (hasattr(obj, "_fields") or dataclasses.is_dataclass(obj)):
-        text = textwrap.dedent(inspect.getsource(obj))
+        kind = next(
+            base for base in obj.__mro__ if {"_fields", "__dataclass_fields__"} & {*vars(base)}
+        )
+        text, docs = textwrap.dedent(inspect.getsource(kind)), field_docs(kind)
         (record,) = ast.parse(text).body
         assert isinstance(record, ast.ClassDef)
         rows = [node for node in record.body if isinstance(node, ast.AnnAssign)]
-        lines += ["", *(line for node in rows for line in field(node, text.splitlines()))]
+        rest = FIELDS.sub("", "\n".join(lines) + "\n").split("\n")
+        listed = (line for node in rows for line in field(node, text.splitlines(), docs))
+        lines[:] = [*rest, "", *listed]
 
 
-def field(node: ast.AnnAssign, source: list[str]) -> Iterator[str]:
-    """One field: its name, type and default, and the comment behind it or on the lines below it."""
+def field(node: ast.AnnAssign, source: list[str], docs: dict[str, str]) -> Iterator[str]:
+    """One field: its name, type and default, and its text, or else the comment behind or below it."""
     last = node.end_lineno or node.lineno
     behind = source[last - 1][node.end_col_offset :].strip()
     below = itertools.takewhile(lambda line: line.strip().startswith("# "), source[last:])
     words = [line.strip().lstrip("#,) ") for line in (behind, *below)]
     comment = " ".join(re.sub(r"^type: ignore\S*( +# )?", "", word) for word in words if word)
+    comment = " ".join(docs.get(ast.unparse(node.target), comment).split())
     declared = ast.unparse(node).replace("dataclasses.", "")
     yield f"* ``{declared}``" + (f" -- {comment}" if comment else "").replace("|", BAR)
 

@@ -6,11 +6,10 @@
 >>> run = jaxfl.simulate("soteriafl_sgd", problem, jax.random.key(0), 100, eps=5.0)
 """
 
-from jaxfl import algorithms, data, privacy, rounds, views
+from jaxfl import algorithms, data, privacy, rounds, types, views
 from jaxfl.algorithms import theory
 from jaxfl.algorithms.registry import ALGORITHMS, algorithm, register
 from jaxfl.audit.questions import account, calibrate
-from jaxfl.core import types
 from jaxfl.core.errors import InputError
 from jaxfl.core.schedules import schedule
 from jaxfl.core.types import Algorithm, Problem

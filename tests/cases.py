@@ -83,24 +83,23 @@ def clients(seed: int = 1) -> Any:
     return jaxfl.data.from_clients(made, test=test, classes=2)
 
 
+FOUR: dict[str, dict[str, Any]] = {  # of the four clients of very different size
+    "double": {"x0": np.ones(5) / 3, "dtype": "float64"},
+    "sizes": {"x0": np.ones(5) / 4, "weights": "samples"},
+    "weights": {"x0": np.ones(5) / 4, "weights": [1, 2, 3, 1]},
+    "validation": {"validation_share": 0.5},
+    "sampled": {"eval_records": 4},
+}
+
+
 @functools.cache
 def problem_of(name: str) -> Problem:
     """A problem by its name; ``n,m`` is the one of `rows.py` with clients of this number and size."""
-    model = jaxfl.models.logistic(5, regularizer="l2:0.1")
-    if name == "convex":
-        return a_convex_problem()
-    if name == "network":
-        return a_network()
-    if name == "double":
-        return jaxfl.make_problem(model, clients(), x0=np.ones(5) / 3, dtype="float64")
-    if name == "sizes":
-        return jaxfl.make_problem(model, clients(), x0=np.ones(5) / 4, weights="samples")
-    if name == "weights":
-        return jaxfl.make_problem(model, clients(), x0=np.ones(5) / 4, weights=[1, 2, 3, 1])
-    if name == "validation":
-        return jaxfl.make_problem(model, clients(), validation_share=0.5)
-    if name == "sampled":
-        return jaxfl.make_problem(model, clients(), eval_records=4)
+    if name in FOUR:
+        model = jaxfl.models.logistic(5, regularizer="l2:0.1")
+        return jaxfl.make_problem(model, clients(), **FOUR[name])
+    if name in ("convex", "network"):
+        return a_convex_problem() if name == "convex" else a_network()
     n, m = (5, 12) if name == "usual" else map(int, name.split(","))
     return a_problem(n=n, m=m)
 

@@ -81,6 +81,12 @@ class Draws:
         index, weight = self.weighted_rows(t, i, hp)
         return index[weight > 0].tolist()
 
+    def slope(self, t: int, i: int, x: np.ndarray, most: float = np.inf) -> np.ndarray:
+        """The mean of the drawn rows' clipped gradients, by the number that is expected of them."""
+        rows = self.rows(t, i)
+        total = sum((clipped(self.p, i, j, x, most) for j in rows), 0 * x)
+        return total / self.v.get("batch", len(rows))
+
     def cohort(self, t: int) -> list[int]:
         if "cohorts" not in self.drawn:
             draw = lambda t: self.run.algorithm.cohort(self.run.key, t, self.n, self.hp)  # noqa: E731

@@ -48,6 +48,8 @@ class Case(NamedTuple):
     """``expected`` is what a run's report says:
 
     * "no claim": nothing is proven, and the sentence names the part, or matches ``word``;
+    * "probed": the eps rests on what a part declares, which a probe did not refute;
+    * "refuted": no claim, since a probe refutes what the part declares;
     * "unproven": no claim, a refusal, or "stated by the user", whichever comes first;
     * "stated": the eps rests on an event that the user states;
     * "refused": a sentence before the first round;
@@ -117,8 +119,12 @@ class Said(NamedTuple):
         """One of the words of ``expected``."""
         if self.status == "refused":
             return "refused"
+        if "a probe refutes" in self.text:
+            return "refuted"
         if not np.isfinite(self.eps):
             return "no claim"
+        if self.status == "P":
+            return "probed"
         if "stated by the user" in self.text:
             return "stated"
         return "above" if self.eps > ASKED * (1 + 1e-3) else "proven"
@@ -148,10 +154,10 @@ def traced(run: Any) -> Any:
 def fits(case: Case, found: Said) -> bool:
     """Whether the report says what is expected of the case."""
     if case.expected == "unproven":
-        return found.outcome in ("no claim", "refused", "stated")
+        return found.outcome in ("no claim", "refused", "refuted", "stated")
     if found.outcome != case.expected:
         return False
-    if case.expected == "no claim":
+    if case.expected in ("no claim", "refuted"):
         return not found.status and bool(re.search(case.word, found.method))
     return found.flag if case.expected == "above" else True
 

@@ -137,9 +137,7 @@ ROWS["refused", "mechanism"] |= {
     "no noise at all": noise(std=lambda hp: 0 * hp["sigma"]),
     "not in proportion to sigma": noise(std=lambda hp: 1 + hp["sigma"]),
 }
-ROWS["no claim", "mechanism"] |= {
-    "a draw of one's own": noise(draw=lambda key, std, like: 0 * like)
-}
+ROWS["refuted", "mechanism"] |= {"a draw of one's own": noise(draw=lambda key, std, like: 0 * like)}
 ROWS["unproven", "mechanism"] |= {"client's noise declared as a server's": noise(central=True)}
 ROWS["unproven", "noise"] |= {"an unknown word": lambda: own(body(noise="none"))}
 
@@ -158,17 +156,17 @@ OWN_CHANNEL = Channel(
     after=lambda link, message, hp: link,
     receive=lambda link, mean, rate, hp, moved: (mean, link),
 )
+ROWS["refuted", "channel"] |= {"messages 100 times as long": direct(before=longer)}
+ROWS["probed", "channel"] |= {"own linearity": direct(linear=False)}
 ROWS["no claim", "channel"] |= {
-    "messages 100 times as long": direct(before=longer),
     "a channel from scratch": OWN_CHANNEL,
-    "own linearity": direct(linear=False),
     "a memory denied under a sum": {
         "channel": shifted(remembers=False),
         "aggregation": aggregations.secure_sum(),
         "participation": sampling.uniform(),
     },
 }
-ROWS["unproven", "channel"] |= {
+ROWS["probed", "channel"] |= {
     "`before` adds what another channel keeps": shifted(before=channels.error_feedback().before)
 }
 
@@ -215,16 +213,18 @@ def coded(**fields: Any) -> Compressor:
     return two_levels(name="mine", **fields)
 
 
-ROWS["no claim", "compressor"] |= {
+ROWS["refuted", "compressor"] |= {
     "a coordinate twice": ("cdp_sgd", TWICE),
-    "a sparsifier from scratch": ("soteriafl_sgd", OWN_SPARSIFIER),
     "jaxfl's code after repeats": lambda: jaxfl.algorithm(
         "cdp_sgd", compressor=compressors.compose(compressors.qsgd(), TWICE._replace(name="mine"))
     ),
+    "repeats on a network": ("sdm_dsgd", random_k(select=the_first_k, unbiased=True), {"k": 2}),
+}
+ROWS["no claim", "compressor"] |= {
+    "a sparsifier from scratch": ("soteriafl_sgd", OWN_SPARSIFIER),
     "a code under a server's noise": lambda: exchanged(
         jaxfl.algorithm("dp_sgd"), compressor=two_levels()
     ),
-    "repeats on a network": ("sdm_dsgd", random_k(select=the_first_k, unbiased=True), {"k": 2}),
 }
 ROWS["refused", "compressor"] |= {
     "slots past the end": ("cdp_sgd", MORE_SLOTS),
@@ -252,8 +252,15 @@ OWN_ESTIMATOR = Estimator(
 )
 LOUD = Gradient(with_terms(ONE._replace(scale=100.0)))
 LOOSE = estimators.minibatch(sampling.poisson(), clip_examples=False)
-ROWS["no claim", "estimator"] |= {
+ROWS["probed", "estimator"] |= {
     "a lower sigma": batch(pace=lambda key, t, hp: {"sigma": quiet(hp)}),
+    "an estimator from scratch": ("soteriafl_sgd", OWN_ESTIMATOR, {"k": 2}),
+    "fewer points declared": batch(points=0),
+}
+ROWS["refuted", "estimator"] |= {
+    "scaled terms of a network": lambda: network(estimator=batch(gradient=LOUD)),
+}
+ROWS["no claim", "estimator"] |= {
     "raw data in what is public": batch(
         gradient=batch().gradient._replace(
             public=lambda shared, slope, x, hp: slope(x) + shared,
@@ -263,9 +270,6 @@ ROWS["no claim", "estimator"] |= {
         ),
     ),
     "svrg as a minibatch": ("", svrg(sensitivity=batch().sensitivity), {"refresh": 0.5}),
-    "an estimator from scratch": ("soteriafl_sgd", OWN_ESTIMATOR, {"k": 2}),
-    "fewer points declared": batch(points=0),
-    "scaled terms of a network": lambda: network(estimator=batch(gradient=LOUD)),
 }
 ROWS["no claim", "sampler|estimator"] |= {
     "saga with another sampler": {"estimator": saga(sampler=sampling.with_replacement())}
@@ -344,7 +348,7 @@ class OtherSampler(NamedTuple):
 
 
 COINS = Sampler("coins", coins, distinct=True, params=(BATCH,), scheme="poisson")
-ROWS["no claim", "sampler"] |= {
+ROWS["refuted", "sampler"] |= {
     "another scheme": ("ldp_sgd", poisson(scheme="shuffled", strips=False)),
     "a draw of another sampler": (
         "ldp_sgd",
@@ -360,7 +364,7 @@ ROWS["no claim", "sampler"] |= {
     ),
     "heavy rows of a network": ("dp_dsgd", poisson(draw=HEAVY)),
 }
-ROWS["no claim", "sampler|coins"] |= {
+ROWS["probed", "sampler|coins"] |= {
     "from scratch, and right": ("cdp_sgd", COINS),
     "exchanged in a deep copy": lambda: own(
         estimator=copy.deepcopy(batch())._replace(sampler=COINS)
@@ -538,11 +542,15 @@ def shared_body() -> Any:
     return Composed(algorithm, TWO)
 
 
-def shows_data(key: Any, state: Any, problem: Any, hp: Any) -> Any:
-    """A round after which the model is the mean of the first client's features."""
-    state, info = own().round(key, state, problem, hp)
+def with_data(state: Any, problem: Any) -> Any:
+    """The model is the mean of the first client's features."""
     x, *memory = state.server
-    return state._replace(server=(x + raw_mean(problem)[0], *memory)), info
+    return state._replace(server=(x + raw_mean(problem)[0], *memory))
+
+
+def shows_data(key: Any, state: Any, problem: Any, hp: Any) -> Any:
+    state, info = own().round(key, state, problem, hp)
+    return with_data(state, problem), info
 
 
 def starts_with_data() -> Any:
@@ -550,8 +558,7 @@ def starts_with_data() -> Any:
 
     def init(key: Any, problem: Any, hp: Any) -> Any:
         state, info = algorithm.init(key, problem, hp)
-        x, *memory = state.server
-        return state._replace(server=(x + raw_mean(problem)[0], *memory)), info
+        return with_data(state, problem), info
 
     return algorithm._replace(init=init)
 
@@ -745,7 +752,7 @@ def wild(**how: Any) -> Any:
 KERNEL = "kernel|model"
 LOCAL = {"local_steps": 5, "lr": 0.01}
 # Increments of mu^2-SGD are clipped to what L and the diameter allow, be they false.
-ROWS["no claim", KERNEL] |= {
+ROWS["refuted", KERNEL] |= {
     "a kernel of another model": kernel_of_another,
     "a field that equals jaxfl's": (
         "ldp_sgd",
@@ -968,6 +975,15 @@ FREE = {  # what acts on noised values alone, where every message is seen
 }
 
 
+DECLARED = {  # what a part declares, and a probe does not refute
+    "sampler": {"draw", "capacity"},
+    "mechanism": {"draw"},
+    "compressor": {"select"},
+    "channel": {"before", "growth"},
+    "participation": {"draw", "capacity"},
+}
+
+
 def with_part(role: str, part: Any, **others: Any) -> Any:
     given = {"estimator": MINIBATCH._replace(sampler=part)} if role == "sampler" else {role: part}
     return own(**given, **others)
@@ -987,7 +1003,9 @@ for role, parts in PARTS.items():
     for field, part in dict(itertools.chain.from_iterable(map(rewritten, parts))).items():
         free = field in FREE.get(role, ())
         make = functools.partial(with_part, role, part)
-        ROWS["proven" if free else "no claim", role] |= {f"its {field}": make}
+        declared = field in DECLARED.get(role, ())
+        expected = "proven" if free else "probed" if declared else "no claim"
+        ROWS[expected, role] |= {f"its {field}": make}
         # of a message that is coded nobody knows a bound, and events read the std
         if free and field not in ("bits", "code", "residual", "std"):
             hidden = functools.partial(make, aggregation=SECURE)
@@ -1009,16 +1027,16 @@ def by_its_name(role: str, name: str, part: Any) -> Composed:
     return Composed(made, TWO if role == "participation" else {})
 
 
-for role, name, part in (
-    ("compressor", "soteriafl_sgd", TWICE),
-    ("sampler", "ldp_sgd", COINS),
-    ("participation", "ldp_sgd", CALLED),
-    ("aggregation", "ldp_sgd", SHOWN_SUM),
+for role, name, part, expected in (
+    ("compressor", "soteriafl_sgd", TWICE, "refuted"),
+    ("sampler", "ldp_sgd", COINS, "probed"),
+    ("participation", "ldp_sgd", CALLED, "probed"),
+    ("aggregation", "ldp_sgd", SHOWN_SUM, "no claim"),
 ):
-    ROWS["no claim", role] |= {"by its name": functools.partial(by_its_name, role, name, part)}
+    ROWS[expected, role] |= {"by its name": functools.partial(by_its_name, role, name, part)}
 for field, value in LINEAR.kernel._asdict().items():
     if callable(value):
-        ROWS["no claim", KERNEL] |= {
+        ROWS["probed", KERNEL] |= {
             f"its {field}": ("ldp_sgd", with_kernel(**{field: wrapped(value)}))
         }
 
@@ -1048,7 +1066,7 @@ ROWS["proven", "names"] |= {
     ),
     "a copy": {"estimator": copy.deepcopy(batch())},
 }
-ROWS["no claim", "sampler"] |= {
+ROWS["no claim", "body"] |= {
     "what comes out of a file": lambda: cloudpickle.loads(
         cloudpickle.dumps(jaxfl.algorithm("cdp_sgd"))
     )

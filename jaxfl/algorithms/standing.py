@@ -5,6 +5,10 @@ them [:mod:`jaxfl.core.provenance`].  Where each client adds its own noise and e
 what acts on noised values may be the user's: codes of compressors, servers, rules of a network, and what
 a channel does after the noise.  Under the noise of a server, or a sum that hides its messages, these count
 too.
+
+A part of the user's own on which the proof rests has to declare what the event assumes of it
+[:func:`undeclared`].  Then the proof holds if the part is what it declares, which a probe tries to refute
+[:mod:`jaxfl.algorithms.probes`].
 """
 
 from __future__ import annotations
@@ -13,16 +17,24 @@ from collections.abc import Hashable, Iterator
 from typing import Any
 
 from jaxfl.core import provenance
-from jaxfl.core.identity import code_of, identity
-from jaxfl.core.types import Algorithm, Problem
-from jaxfl.privacy.events import Standing
+from jaxfl.core.identity import arrays_of, code_of, identity
+from jaxfl.core.types import Algorithm, Estimator, Kernel, Memory, Problem
+from jaxfl.privacy.events import Kind, Standing
 from jaxfl.problems.facts import escapes, example_of
 
-__all__ = ["derived", "ours", "own_rounds", "standing", "weaker"]
+__all__ = ["WAY", "derived", "in_words", "ours", "own_rounds", "standing", "users_parts", "weaker"]
 
 WAY = "state an event of your own with compose(event=...), or run `jaxfl audit`"
 LATER = ("compressor", "channel", "server")  # roles that act on noised values, in part or in whole
 AFTER = ("rule", "graph")  # roles that act on noised values alone
+KERNEL = "gradient kernel of the model"
+CONSTANTS = 64  # numbers in an array that a part may hold: more may be data
+LACKING = {
+    "sampler": "its scheme",
+    "channel": "that before is nonexpanding",
+    "compressor": "that it selects distinct coordinates",
+    "local": "what it releases",
+}
 MADE_OF = ("init", "round", "output", "capacity", "cohort", "params", "reads", "body")
 _rounds: dict[Hashable, Algorithm] = {}  # that compose made, by what they are made of
 # by rounds and event: the algorithm of both, and whether a paper's rules wrote the event
@@ -58,26 +70,92 @@ def derived(made: Algorithm, origin: Algorithm) -> Algorithm:
 def standing(algorithm: Algorithm, problem: Problem | None = None) -> Standing:
     """Return what may be said of the privacy of an algorithm, and of one on this problem."""
     if algorithm.event is not None and id(_function(algorithm.event)) not in _described_by:
-        return Standing("stated", f"the user states the event of {algorithm.name!r}")
+        return Standing(Kind.STATED, f"the user states the event of {algorithm.name!r}")
     foreign = next(_foreign(algorithm, problem), "")
-    if not foreign:
-        std = algorithm.body.mechanism.std if algorithm.body is not None else None
-        return Standing(code="" if provenance.ours(std) else code_of(std))
-    return Standing("none", f"no claim: no proof covers {foreign}; {WAY}")
+    if foreign:
+        return Standing(Kind.NONE, f"no claim: no proof covers {foreign}; {WAY}")
+    body: Any = algorithm.body
+    std = body.mechanism.std
+    code = "" if provenance.ours(std) else code_of(std)
+    found = users_parts(algorithm, problem)
+    if not found:
+        return Standing(code=code)
+    names = ", ".join(in_words(*pair) for pair in found.items())
+    why = f"no claim: no probe looked at {names}, which is not jaxfl's own; {WAY}"
+    return Standing(Kind.DECLARED, why, code_of((*found.values(), std)))
+
+
+def in_words(role: str, part: Any) -> str:
+    """A part by its role and its name."""
+    return f"the {role} {part.name!r}"
+
+
+def users_parts(algorithm: Algorithm, problem: Problem | None) -> dict[str, Any]:
+    """The parts on which a proof rests and which jaxfl did not make, by their roles."""
+    body: Any = algorithm.body
+    _, paper = _events.get((_key(algorithm), identity(algorithm.event)), (algorithm, False))
+    hidden = body.mechanism.central or body.aggregation is not None
+    found = {}
+    for role, part in {"sampler": body.estimator.sampler, **body.roles}.items():
+        # an event that jaxfl wrote for a paper knows the noise of that paper
+        later = paper if role == "mechanism" else hidden or role not in LATER
+        own = provenance.own_part(part, later, alone=not paper)
+        own = own or (role == "estimator" and provenance.own_around(part))
+        if role not in AFTER and part is not None and not own:
+            found[role] = part
+    if problem is not None and not provenance.own_kernel(problem.model.kernel):
+        found[KERNEL] = problem.model
+    return found
+
+
+def undeclared(body: Any, role: str, part: Any) -> str:
+    """What a part of the user's own lacks for a proof, in words; empty if nothing.
+
+    Of what acts before a server's noise, or in a sum that hides messages, no declaration says enough.
+    """
+    early = role in ("sampler", "estimator", KERNEL)
+    if body.aggregation is not None or (body.mechanism.central and not early):
+        return "acts on messages that only a sum hides, or a server's noise"
+    if role == KERNEL:
+        plain = type(part.kernel) is Kernel and part.kernel.layers == 1
+        return "" if plain else "has a type of its own, or clips layer by layer"
+    if type(part) not in provenance.RESTS:
+        return "has a type of its own, which may do anything"
+    data = next((a for a in arrays_of(part) if a.size > CONSTANTS), None)
+    if data is not None:
+        return f"holds an array of shape {data.shape}, which may be data"
+    if role == "estimator":
+        return _of_estimator(part)
+    lacking = {
+        "sampler": role == "sampler" and part.scheme is None,
+        "channel": role == "channel" and not part.nonexpanding,
+        "compressor": role == "compressor" and bool(part.select) and not part.distinct,
+        "local": True,
+    }
+    return f"does not declare {LACKING[role]}" if lacking.get(role) else ""
+
+
+def _of_estimator(part: Estimator) -> str:
+    """What an estimator does not declare: only through its terms may it read data."""
+    if identity(part.memory) != identity(Memory()):
+        return "remembers what no term declares"
+    smooths = any(way is not None for way in (part.gradient.kernel, part.gradient.jitter))
+    return "smooths the loss in a way of its own" if smooths else ""
 
 
 def weaker(earlier: Standing, now: Standing) -> Standing:
     """Return what may be said of rounds of which some ran with the one and some with the other."""
-    if earlier.kind == now.kind == "proven" and earlier.code != now.code:
-        why = "no claim: the std of the mechanism had other code in earlier rounds"
-        return Standing("none", f"{why}; {WAY}")
-    if earlier.kind == "proven" or now.kind == "none" or earlier == now:
+    rest_on_code = (Kind.PROVEN, Kind.PROBED)
+    if earlier.kind in rest_on_code and now.kind in rest_on_code and earlier.code != now.code:
+        why = "no claim: the user's parts had other code in earlier rounds"
+        return Standing(Kind.NONE, f"{why}; {WAY}")
+    if earlier.kind == Kind.PROVEN or not now.claims or earlier == now:
         return now
-    if earlier.kind == "none":
+    if not earlier.claims:
         return earlier
-    if now.kind == "stated":  # for all rounds
+    if now.kind == Kind.STATED:  # for all rounds
         return now
-    return Standing("none", f"no claim: for earlier rounds {earlier.why}, and another one now")
+    return Standing(Kind.NONE, f"no claim: for earlier rounds {earlier.why}, and another one now")
 
 
 def _function(event: Any) -> Any:
@@ -91,34 +169,20 @@ def _key(algorithm: Algorithm) -> Hashable:
 
 
 def _foreign(algorithm: Algorithm, problem: Problem | None) -> Iterator[str]:
-    """What a proof rests on and jaxfl did not make, in words."""
+    """What a proof rests on, jaxfl did not make, and no declaration makes up for, in words."""
     key, body = _key(algorithm), algorithm.body
     if not provenance.own_body(body):
         yield f"the body of {algorithm.name!r}, which is not jaxfl's own"
         return
-    _, paper = _events.get((key, identity(algorithm.event)), (algorithm, False))
-    yield from _parts(body, paper)
+    for role, part in users_parts(algorithm, problem).items():
+        if lacking := undeclared(body, role, part):
+            yield f"{in_words(role, part)}, which is not jaxfl's own and {lacking}"
     if key not in _rounds:
-        yield f"the {_changed(algorithm)} of {algorithm.name!r}, which is not the one of its body"
+        yield f"the {_changed(algorithm)} of {algorithm.name!r}, which compose did not make of its parts"
     elif (key, identity(algorithm.event)) not in _events:
         yield f"the event of {algorithm.name!r}, which describes other rounds"
-    if problem is not None and not provenance.own_kernel(problem.model.kernel):
-        yield f"the gradient kernel of the model {problem.model.name!r}, which is not jaxfl's own"
     if problem is not None and (beyond := escapes(problem.model, example_of(problem.train))):
         yield f"the loss of the model {problem.model.name!r}, which may see other examples ({beyond})"
-
-
-def _parts(body: Any, paper: bool) -> Iterator[str]:
-    """The parts that a proof rests on and jaxfl did not make."""
-    hidden = body.mechanism.central or body.aggregation is not None
-    first = {"sampler": body.estimator.sampler}
-    for role, part in {**first, **body.roles}.items():
-        if role in AFTER:
-            continue
-        # an event that jaxfl wrote for a paper knows the noise of that paper
-        later = paper if role == "mechanism" else hidden or role not in LATER
-        if part is not None and not provenance.own_part(part, later, alone=not paper):
-            yield f"the {role} {part.name!r}, which is not jaxfl's own"
 
 
 def _changed(algorithm: Algorithm) -> str:

@@ -7,9 +7,9 @@
   trajectory that an adversary sees
 * :mod:`~jaxfl.audit.checks` -- two quick audits: the change that one record makes without noise,
   and the leak of one run
-* :mod:`~jaxfl.audit.decisions` -- the best test between two worlds, and the noise that its
+* :mod:`~jaxfl.privacy.decisions` -- the best test between two worlds, and the noise that its
   success rules out
-* :mod:`~jaxfl.audit.limits` -- lower bounds on eps from how often a test succeeds
+* :mod:`~jaxfl.privacy.limits` -- lower bounds on eps from how often a test succeeds
 * :mod:`~jaxfl.audit.questions` -- ``jaxfl.account`` and ``jaxfl.calibrate``: privacy by the name
   of an algorithm, without data
 * :mod:`~jaxfl.audit.ranges` -- ranges of the parameters of questions and audits that no algorithm

@@ -23,16 +23,17 @@ import numpy as np
 import numpy.typing as npt
 from jax.typing import ArrayLike
 
+from jaxfl.algorithms.probes.canary import observed
 from jaxfl.algorithms.registry import one_algorithm
-from jaxfl.audit.canary import EventLike, Setup, observed, prepare, takes
-from jaxfl.audit.decisions import certify, family
+from jaxfl.audit.canary import EventLike, Setup, prepare, takes
 from jaxfl.audit.ranges import checked
 from jaxfl.audit.unseen import unseen
 from jaxfl.core.errors import require
 from jaxfl.core.params import whole
 from jaxfl.core.types import Algorithm, Array, Hyper, Key, Problem
 from jaxfl.privacy.accountants import Guarantee, epsilon
-from jaxfl.privacy.events import AnyEvent, LocalSteps, Mean, Stated, Unproven, plain_events
+from jaxfl.privacy.decisions import certify, family
+from jaxfl.privacy.events import AnyEvent, LocalSteps, Mean, Stated, Status, Unproven, plain_events
 from jaxfl.privacy.gaussian import check_delta
 
 __all__ = ["AuditResult", "audit"]
@@ -104,7 +105,7 @@ class AuditResult(NamedTuple):
         unseen = f". It did not look at {'; '.join(self.unseen)}" if self.unseen else ""
         proven = f"{self.proven:.4g}" if math.isfinite(self.proven) else f"none ({self.method})"
         claim = "" if self.claimed is None else f", claimed {self.claimed:.4g}"
-        given = self.status == "U"
+        given = self.status == Status.STATED
         proof, how = ("GIVEN EVENT", "by the given event") if given else ("PROOF", "proven")
         which = proof if self.refutes_proof else "CLAIM" if self.refutes_claim else ""
         flag = f": REFUTES THE {which}" if which else ""
@@ -140,8 +141,8 @@ def audit(
     fixed size, the other records of that client are -C e_1, so that a round shows whether it drew the
     canary; all other records are zero.  With an event for adjacency by addition or removal the record is
     zero in the second world; where a client is protected, all of its records are canaries.
-    ``turning`` makes their sign depend on x (see :mod:`jaxfl.audit.canary`).  ``numbers`` are the
-    algorithm's hyper-parameters.  A quarter of the runs fits statistics (see
+    ``turning`` makes their sign depend on x (see :mod:`jaxfl.algorithms.probes.canary`).  ``numbers`` are
+    the algorithm's hyper-parameters.  A quarter of the runs fits statistics (see
     :class:`Reader`), a quarter chooses a statistic and a threshold, and half bound how often that test
     succeeds.
 
@@ -205,14 +206,14 @@ def _silent(algorithm: Algorithm) -> bool:
 def _accounted(setup: Setup, delta: float, given: bool) -> tuple[Guarantee, float | None]:
     """What is proven, or follows from a given event, and the eps of one on which no proof rests."""
     if setup.released is None or setup.event is None:
-        return Guarantee(math.inf, delta, "the algorithm has no event", ""), None
+        return Guarantee(math.inf, delta, "the algorithm has no event", Status.NONE), None
     proof = epsilon(setup.released, delta)
     if isinstance(setup.released, Unproven | Stated):
         said = "stated by the user: " if isinstance(setup.released, Stated) else ""
         method = said + proof.method
-        none = proof._replace(eps=math.inf, method=method, status="")
+        none = proof._replace(eps=math.inf, method=method, status=Status.NONE)
         return none, epsilon(setup.event, delta).eps
-    return (proof._replace(status="U") if given and proof.status else proof), None
+    return (proof._replace(status=Status.STATED) if given and proof.status else proof), None
 
 
 def _claimed(setup: Setup) -> float | None:

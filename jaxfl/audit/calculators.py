@@ -13,9 +13,9 @@ import numpy as np
 
 from jaxfl.algorithms.decentralized.claims import sdm
 from jaxfl.algorithms.soteriafl.claims import compressed_gd
-from jaxfl.audit import limits, reference
+from jaxfl.audit import reference
 from jaxfl.core.errors import InputError, require
-from jaxfl.privacy import unclipped
+from jaxfl.privacy import limits, unclipped
 from jaxfl.privacy.events import Sampling
 from jaxfl.privacy.gaussian import (
     Floats,

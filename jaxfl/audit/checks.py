@@ -14,15 +14,16 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
+from jaxfl.algorithms.probes.canary import trajectory
 from jaxfl.algorithms.registry import one_algorithm
-from jaxfl.audit.canary import EventLike, prepare, takes, trajectory
-from jaxfl.audit.decisions import family
-from jaxfl.audit.limits import one_run_eps
+from jaxfl.audit.canary import EventLike, prepare, takes
 from jaxfl.audit.ranges import checked
 from jaxfl.core.errors import InputError, require
 from jaxfl.core.types import Algorithm, Array, Hyper, Key, Problem
 from jaxfl.privacy.accountants import epsilon
+from jaxfl.privacy.decisions import family
 from jaxfl.privacy.events import AnyEvent, Event, Mean, Sequence
+from jaxfl.privacy.limits import one_run_eps
 
 __all__ = ["OneRun", "Sensitivity", "one_run_audit", "sensitivity"]
 
@@ -52,12 +53,12 @@ def sensitivity(
 ) -> Sensitivity:
     """The largest change of a message, without noise, if one record is exchanged for its negation.
 
-    Both worlds share their draws.  The record is a turning canary (:mod:`jaxfl.audit.canary`), the worst
-    case for estimators that compare two points; the other gradients do not depend on x, so that worlds
-    whose trajectories differ can be compared round by round.  The maximum is over the rounds
-    of ``runs`` runs: with few records and many runs it comes close to the bound.  Noise that an
-    algorithm has no ``sigma`` for is the same in both worlds and cancels.  A sparsifier multiplies
-    what it keeps, noise included, by 1 + omega: the change is divided by that factor.
+    Both worlds share their draws.  The record is a turning canary
+    (:mod:`jaxfl.algorithms.probes.canary`), the worst case for estimators that compare two points; the
+    other gradients do not depend on x, so that worlds whose trajectories differ can be compared round by
+    round.  The maximum is over the rounds of ``runs`` runs: with few records and many runs it comes close
+    to the bound.  Noise that an algorithm has no ``sigma`` for is the same in both worlds and cancels.  A
+    sparsifier multiplies what it keeps, noise included, by 1 + omega: the change is divided by that factor.
     """
     checked({"canary": canary})
     algorithm = one_algorithm(algorithm, numbers)

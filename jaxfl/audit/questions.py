@@ -37,10 +37,10 @@ import math
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
+from jaxfl.algorithms.probes import probed
 from jaxfl.algorithms.registry import ALGORITHMS, algorithm
 from jaxfl.algorithms.resolution import completed, planned
 from jaxfl.algorithms.roles import BY_NAME
-from jaxfl.algorithms.standing import standing
 from jaxfl.audit.calculators import CALCULATORS
 from jaxfl.audit.ranges import ATTACKS, checked
 from jaxfl.core.errors import InputError, require
@@ -57,6 +57,7 @@ from jaxfl.privacy.events import (
     Phases,
     Sampling,
     Stated,
+    Status,
     Unproven,
     described,
 )
@@ -65,6 +66,7 @@ from jaxfl.privacy.selection import best_of
 
 __all__ = ["account", "calibrate", "names", "plain_event"]
 
+PROBED = 16  # parameters of a model for probes, at least
 ASKED = ("eps", "delta", "sigma", "rho")
 CLIENTS = ("clients", "devices", "machines")
 PARTS = ("fresh", "convex", *BY_NAME)
@@ -259,8 +261,8 @@ def _find(
 def _as(event: AnyEvent, found: accountants.Guarantee) -> accountants.Guarantee:
     """What an accountant says of the description of an event, as far as it may be said of the event."""
     if isinstance(event, Unproven):
-        return found._replace(eps=math.inf, method=event.why, status="")
-    return found._replace(status="U") if isinstance(event, Stated) else found
+        return found._replace(eps=math.inf, method=event.why, status=Status.NONE)
+    return found._replace(status=event.status) if isinstance(event, Stated) else found
 
 
 # --- events by name ------------------------------------------------------------------------------
@@ -329,7 +331,7 @@ def _question(name: str, numbers: Mapping[str, Any], delta: float | None) -> Que
     given, assumed = _completed(algo, given, facts, numbers)
     values, _ = _released(algo, {**given, "sigma": 1.0}, facts)
     assert algo.event is not None
-    described_by, stands = algo.event, standing(algo)
+    described_by, stands = algo.event, probed(algo, None, values, max(facts.d, PROBED))
     reached = facts._replace(rounds=int(values["rounds"]))
     return Question(
         lambda sigma: stands.of(_released(algo, {**given, "sigma": sigma}, facts)[1]),

@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jaxfl.audit.limits import clopper_pearson_eps, gdp_audit_eps, limits, plain_eps
 from jaxfl.privacy.gaussian import Floats
+from jaxfl.privacy.limits import clopper_pearson_eps, gdp_audit_eps, limits, plain_eps
 
 __all__ = ["Audit", "audit_poisson"]
 

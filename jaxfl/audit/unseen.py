@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from jaxfl.audit.canary import Setup, plays
+from jaxfl.algorithms.probes.canary import plays
+from jaxfl.audit.canary import Setup
 from jaxfl.core.provenance import own_part
 
 __all__ = ["unseen"]

@@ -16,6 +16,8 @@
   multiply fastest
 * :mod:`~jaxfl.core.progress` -- progress: a bar on a terminal, a changing line in a notebook,
   lines in a log
+* :mod:`~jaxfl.core.records` -- the fields of records, as the docstrings of their classes describe
+  them
 * :mod:`~jaxfl.core.schedules` -- hyper-parameters that change from round to round: step sizes,
   shifts, refresh probabilities
 * :mod:`~jaxfl.core.subsets` -- random subsets of ``range(size)`` at a cost that follows the

@@ -12,15 +12,14 @@ import inspect
 import sys
 import sysconfig
 import types
-from collections import deque
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
 import jax
 import numpy as np
 
-__all__ = ["by_identity", "code_of", "compared_by_identity", "identity", "is_plain"]
+__all__ = ["arrays_of", "by_identity", "code_of", "compared_by_identity", "identity", "is_plain"]
 
 PACKAGE = str(Path(__file__).parents[1])
 C = TypeVar("C", bound=type)
@@ -57,18 +56,31 @@ def code_of(function: Any) -> str:
 
     Of functions of jaxfl and of installed packages the name counts, and what they close over.
     """
-    out, seen = hashlib.sha256(), dict[int, Any]()  # held: an address may be reused
-
-    def put(value: Any) -> None:
+    out = hashlib.sha256()
+    for value in _reached(function):
         out.update(type(value).__qualname__.encode())
         if is_plain(type(value)):
             out.update(repr(value).encode())
-        elif id(value) not in seen:
-            seen[id(value)] = value
-            deque(map(put, _read_by(value)), maxlen=0)
-
-    put(function)
     return out.hexdigest()[:24]
+
+
+def arrays_of(function: Any) -> Iterator[np.ndarray | jax.Array]:
+    """Yield the arrays that a function reads beside its arguments."""
+    return (value for value in _reached(function) if isinstance(value, np.ndarray | jax.Array))
+
+
+def _reached(function: Any) -> Iterator[Any]:
+    """Yield all that the behaviour of a function rests on, each object followed by its content once."""
+    seen: dict[int, Any] = {}  # held: an address may be reused
+
+    def reach(value: Any) -> Iterator[Any]:
+        yield value
+        if not is_plain(type(value)) and id(value) not in seen:
+            seen[id(value)] = value
+            for part in _read_by(value):
+                yield from reach(part)
+
+    return reach(function)
 
 
 def _read_by(value: Any) -> Iterable[Any]:

@@ -34,12 +34,14 @@ from jaxfl.core.types import (
 )
 
 __all__ = [
+    "RESTS",
     "body",
     "kernel",
     "known_convexity",
     "made",
     "of_a_paper",
     "ours",
+    "own_around",
     "own_body",
     "own_convexity",
     "own_function",
@@ -80,6 +82,7 @@ RESTS: dict[type, Rests] = {
 NO_CLAIM: dict[str, Any] = {"linear": False, "growth": unbounded}
 NAMES = frozenset({"name", "params"})  # of other parts, all fields but these
 _known: dict[Hashable, tuple[Any, bool]] = {}  # parts, and whether every event knows what they do
+_around: dict[Hashable, Any] = {}  # estimators that jaxfl made of a sampler of the user's own
 _functions: dict[int, Any] = {}
 _bodies: set[type] = set()
 _convexity: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
@@ -105,7 +108,10 @@ def _registering(make: F, alone: bool) -> F:
     @functools.wraps(make)
     def register(*args: Any, **options: Any) -> Any:
         part = make(*args, **options)
-        if all(map(ours, signature.bind(*args, **options).arguments.values())):
+        given = signature.bind(*args, **options).arguments.values()
+        if all(ours(v) or type(v) is Sampler or own_around(v) for v in given):
+            _around[_key(part, True)] = part
+        if all(map(ours, given)):
             _known[_key(part, True)] = _known[_key(part, False)] = part, alone
             if isinstance(part, Channel):  # a part made anew claims as little
                 _known[_key(part._replace(**NO_CLAIM), False)] = part, alone
@@ -174,6 +180,11 @@ def own_part(part: Any, later: bool = True, alone: bool = False) -> bool:
         return True  # it selects nothing, and its code acts on noised values
     found = _known.get(_key(part, later))
     return found is not None and (found[1] or not alone)
+
+
+def own_around(part: Any) -> bool:
+    """Return whether a constructor of jaxfl made an estimator of a sampler that may be the user's."""
+    return type(part) is Estimator and _key(part, True) in _around
 
 
 def own_kernel(found: Kernel) -> bool:

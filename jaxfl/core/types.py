@@ -28,6 +28,7 @@ import numpy as np
 
 from jaxfl.core.errors import InputError
 from jaxfl.core.identity import compared_by_identity
+from jaxfl.core.records import document_all
 
 __all__ = [
     "LARGEST",
@@ -107,17 +108,29 @@ LARGEST = 3.4e38  # upper end of a finite 32-bit float
 
 
 class Param(NamedTuple):
-    """A hyper-parameter that a user may set, and its range."""
+    """A hyper-parameter that a user may set, and its range.
+
+    Fields:
+        name: its key in ``hp`` and in values.
+        doc: what it is, in words.
+        low: the lower end of its range.
+        high: the upper end.
+        integer: whether it is a whole number, which rounds read as int32.
+        open_low: whether the lower end is excluded.
+        schedule: whether it may change from round to round.
+        open_high: whether the upper end is excluded.
+        default: how a part's default depends on the model, in words.
+    """
 
     name: str
     doc: str
     low: float = 0.0
     high: float = float("inf")
     integer: bool = False
-    open_low: bool = False  # the lower end is excluded
-    schedule: bool = False  # may change from round to round
-    open_high: bool = False  # the upper end is excluded
-    default: str = ""  # how a part's default depends on the model, in words
+    open_low: bool = False
+    schedule: bool = False
+    open_high: bool = False
+    default: str = ""
 
 
 @jax.tree_util.register_dataclass
@@ -127,6 +140,10 @@ class Hyper:
 
     ``hp["batch"]`` is a traced number, ``hp.caps["batch"]`` the number of slots that its draw has.
     Cells of a sweep differ in ``values`` and share ``caps``.
+
+    Fields:
+        values: arrays by name, (); of a schedule (rounds,), from which :meth:`at` takes one.
+        capacity: the pairs of ``caps``.
     """
 
     values: dict[str, Any]
@@ -159,21 +176,35 @@ class Hyper:
 
 
 class ProblemFacts(NamedTuple):
-    """The facts of a problem that the host knows before the first round."""
+    """The facts of a problem that the host knows before the first round.
+
+    Fields:
+        n: clients.
+        m: samples of the smallest client.
+        m_max: samples of the largest client.
+        d: coordinates of the model.
+        rounds: the rounds asked for; None: the algorithm's own theory decides.
+        smoothness: L of every per-example loss; None: no closed form.
+        sizes: the different numbers of samples that clients have; (): only ``m``.
+        diameter: of the constraint set; None: not known, or no bounded set.
+        convex: whether every example's loss is; None: not known.
+        contracts: whether small steps along clipped gradients bring points closer; None: not known.
+        constrained: whether the model is projected onto a set, bounded or not; None: not known.
+        groups: (records, weight, number) of equal clients, weights of mean 1; (): all weigh the same.
+    """
 
     n: int
-    m: int  # samples of the smallest client
-    m_max: int  # of the largest
+    m: int
+    m_max: int
     d: int
-    rounds: int | None  # None: the algorithm's own theory decides
-    smoothness: float | None  # L of every per-example loss, where a closed form exists
-    sizes: tuple[int, ...] = ()  # the different numbers of samples that clients have
-    diameter: float | None = None  # of the constraint set
-    convex: bool | None = None  # every example's loss
-    contracts: bool | None = None  # whether small steps along clipped gradients bring points closer
-    constrained: bool | None = None  # whether the model is projected onto a set, bounded or not
+    rounds: int | None
+    smoothness: float | None
+    sizes: tuple[int, ...] = ()
+    diameter: float | None = None
+    convex: bool | None = None
+    contracts: bool | None = None
+    constrained: bool | None = None
     groups: tuple[tuple[int, float, int], ...] = ()
-    # (records, weight, number) of equal clients, weights of mean 1; (): all weigh the same
 
     def weight(self, m: int | None = None) -> float:
         """The largest weight of a client, or of one with m records."""
@@ -231,21 +262,33 @@ class Ask:
 
 @dataclasses.dataclass(frozen=True)
 class Eps(Ask):
-    """Noise for this eps, at the delta of the plan."""
+    """Noise for this eps, at the delta of the plan.
+
+    Fields:
+        eps: of the whole run.
+    """
 
     eps: float
 
 
 @dataclasses.dataclass(frozen=True)
 class Sigma(Ask):
-    """Noise of this standard deviation."""
+    """Noise of this standard deviation.
+
+    Fields:
+        sigma: on each coordinate of what is noised, in units of the gradient.
+    """
 
     sigma: float
 
 
 @dataclasses.dataclass(frozen=True)
 class Rho(Ask):
-    """Noise for (alpha, alpha rho^2/2)-Renyi privacy."""
+    """Noise for (alpha, alpha rho^2/2)-Renyi privacy.
+
+    Fields:
+        rho: of the whole run.
+    """
 
     rho: float
 
@@ -254,36 +297,60 @@ Asked: TypeAlias = Eps | Sigma | Rho  # the ways of asking for noise
 
 
 class Plan(NamedTuple):
-    """Every value of a run except its noise, and how the noise is chosen."""
+    """Every value of a run except its noise, and how the noise is chosen.
+
+    Fields:
+        values: by name.
+        sources: where each value comes from.
+        asked: how the user asks for noise; None: there is none.
+        parts: of the run, on disjoint records, each with noise of its own: the values of each alone.
+        given: what the user gave, an omega that was asked for included.
+    """
 
     values: dict[str, Any]
     sources: dict[str, Source]
     asked: Asked | None = None
-    parts: tuple[dict[str, Any], ...] = ({},)  # of disjoint records, each with noise of its own
-    given: Mapping[str, Any] = {}  # by the user, an omega that was asked for included
+    parts: tuple[dict[str, Any], ...] = ({},)
+    given: Mapping[str, Any] = {}
 
 
 class Noise(NamedTuple):
-    """The standard deviation for each part of a plan."""
+    """The standard deviation for each part of a plan.
+
+    Fields:
+        levels: sigma of each part; (): no noise.
+        source: where sigma comes from.
+        eps: asked for, or that of the formula for a given sigma; None: neither.
+        eps_source: where eps comes from.
+    """
 
     levels: tuple[float, ...]
     source: Source
-    eps: float | None = None  # asked for, or that of the formula for a given sigma
+    eps: float | None = None
     eps_source: Source = Source(Origin.GIVEN)
 
 
 class Resolved(NamedTuple):
-    """Values that a run uses, and where each comes from."""
+    """Values that a run uses, and where each comes from.
+
+    Fields:
+        values: by name.
+        sources: where each value comes from.
+    """
 
     values: dict[str, Any]
     sources: dict[str, Source]
 
 
 class Draw(NamedTuple):
-    """Some of a collection: positions and weights.
+    """Some of a collection: positions and weights, by slots.
 
-    ``index`` is None for everything in its own order.  A slot that holds nothing has weight 0 and
-    an index one past the end, so that reads clamp it and writes drop it.
+    A slot that holds nothing has weight 0 and an index one past the end, so that reads clamp it and
+    writes drop it.
+
+    Fields:
+        index: positions, (slots,) of integers; None: everything in its own order.
+        weight: of each slot, (slots,).
     """
 
     index: Array | None  # type: ignore[assignment]  # tuples have a method of that name
@@ -296,48 +363,75 @@ class Draw(NamedTuple):
 class Kernel(NamedTuple):
     """Per-example gradients kept as factors F, so that no (b, d) array need exist.
 
-    With ``g_j`` the gradient of example j: ``inner(F, H, batch)_j = <g_j(F), g_j(H)>``,
-    ``scale(c, F)`` are the factors of ``c_j g_j``, ``combine((c, ...), (F, ...))`` those of
-    ``sum_p c_pj g_j(F_p)`` (c_p of shape () or (b,)) and ``contract(w, F, batch) = sum_j w_j g_j``.
+    ``g_j`` is the gradient of example j of a batch of b, and ``g_j(F)`` the one whose factors are F.
 
-    A kernel of several ``layers`` is clipped layer by layer: inner products and the c of ``scale`` and
-    ``combine`` have shape (b, layers).
+    Fields:
+        factors: (x, batch) -> F, leaves (b, ...).
+        inner: (F, H, batch) -> <g_j(F), g_j(H)> of each example, (b,).
+        scale: (c, F) -> the factors of c_j g_j(F), with c of shape () or (b,).
+        combine: ((c_1, ...), (F_1, ...)) -> the factors of sum_p c_pj g_j(F_p), c_p of shape () or (b,).
+        contract: (w, F, batch) -> sum_j w_j g_j, (d,).
+        width: floats that one example's factors occupy.
+        clip: (F, G, batch) -> the factors of clip(g_j(F), G) without the norms; None: by ``inner`` and
+            ``scale``.
+        link: (z, example) -> phi(z), where f_j(x) = phi(a_j . x); None: the loss has another form.
+        squares: whether it needs |a_j|^2 of examples (a_j, y_j), see ``samples.measured``.
+        convolves: whether the model has convolutions, whose gradients XLA computes slowly in loops on
+            CPUs.
+        layers: how many are clipped each to G/sqrt(layers).  Of several, inner products and the c of
+            ``scale`` and ``combine`` have shape (b, layers).
+        split: () -> the kernel of several layers; None: there is one.
     """
 
-    factors: Callable[[Array, PyTree], PyTree]  # (x, batch) -> F, leaves (b, ...)
-    inner: Callable[[PyTree, PyTree, PyTree], Array]  # -> (b,)
+    factors: Callable[[Array, PyTree], PyTree]
+    inner: Callable[[PyTree, PyTree, PyTree], Array]
     scale: Callable[[Array, PyTree], PyTree]
     combine: Callable[[Sequence[Any], Sequence[PyTree]], PyTree]
-    contract: Callable[[Array, PyTree, PyTree], Array]  # -> (d,)
-    width: int  # floats that one example's factors occupy
-    clip: Callable[[PyTree, Array, PyTree], PyTree] | None = None  # (F, G, batch): without norms
-    link: Callable[[Array, PyTree], Array] | None = None  # phi, where f_j(x) = phi(a_j . x)
-    squares: bool = False  # of examples (a_j, y_j) it needs |a_j|^2, see samples.measured
-    convolves: bool = False  # XLA is slow at gradients of convolutions in loops on CPUs
+    contract: Callable[[Array, PyTree, PyTree], Array]
+    width: int
+    clip: Callable[[PyTree, Array, PyTree], PyTree] | None = None
+    link: Callable[[Array, PyTree], Array] | None = None
+    squares: bool = False
+    convolves: bool = False
     layers: int = 1
-    split: Callable[[], Kernel] | None = None  # the kernel of several layers; None: there is one
+    split: Callable[[], Kernel] | None = None
 
 
 @compared_by_identity
 class Model(NamedTuple):
-    """A loss per example over a flat parameter vector, and what is known of it."""
+    """A loss per example over a flat parameter vector x, and what is known of it.
+
+    Fields:
+        name: how it is called in records and messages.
+        dim: d, the length of x.
+        init: key -> the first x, (d,).
+        unravel: x -> the user's own pytree of parameters.
+        loss: (x, one example) -> its loss, (): the private part.
+        regularizer: x -> (), the public part, which is never clipped.
+        kernel: the gradients of ``loss``.
+        correct: (x, one example) -> 0 or 1; None: there is no accuracy.
+        project: x -> its projection onto the constraint set; None: there is no such set.
+        smoothness: host: (train, count) -> L of every per-example loss; None: no closed form.
+        diameter: of the constraint set; None: not known, or no bounded set.
+        check: host: raises for data that the loss cannot take; None: it takes any.
+        convex: whether every example's loss is, regularizer included; None: not known.
+        trained: x -> the pytree with None for frozen leaves; None: no leaf is frozen.
+    """
 
     name: str
     dim: int
     init: Callable[[Key], Array]
-    unravel: Callable[[Array], PyTree]  # the user's own parameter pytree
-    loss: Callable[[Array, PyTree], Array]  # (x, one example) -> scalar, the private part
-    regularizer: Callable[[Array], Array]  # x -> scalar, public: never clipped
+    unravel: Callable[[Array], PyTree]
+    loss: Callable[[Array, PyTree], Array]
+    regularizer: Callable[[Array], Array]
     kernel: Kernel
-    correct: Callable[[Array, PyTree], Array] | None = None  # (x, one example) -> 0 or 1
-    project: Callable[[Array], Array] | None = None  # onto the constraint set
-    smoothness: Callable[[PyTree, Any], float] | None = None  # host: (train, count) -> L
-    diameter: float | None = None  # of the constraint set
-    check: Callable[[PyTree], None] | None = None  # host: raises for data that the loss cannot take
-    convex: bool | None = None  # every example's loss, regularizer included; None: not known
-    trained: Callable[[Array], PyTree] | None = (
-        None  # the pytree with None for frozen leaves, if any
-    )
+    correct: Callable[[Array, PyTree], Array] | None = None
+    project: Callable[[Array], Array] | None = None
+    smoothness: Callable[[PyTree, Any], float] | None = None
+    diameter: float | None = None
+    check: Callable[[PyTree], None] | None = None
+    convex: bool | None = None
+    trained: Callable[[Array], PyTree] | None = None
 
     def __repr__(self) -> str:
         return f"Model({self.name!r}, d={self.dim})"
@@ -346,9 +440,12 @@ class Model(NamedTuple):
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class GeneratedSamples:
-    """Samples that are generated when read: those at (i, j) are ``make(source, i, j)``.
+    """Samples that are generated when read.
 
-    ``i`` and ``j`` are clients and rows, (B,), and the leaves made (B, ...).
+    Fields:
+        source: what ``make`` reads.
+        make: (source, i, j) -> the samples of clients i at rows j, both (B,): leaves (B, ...).
+        m: rows of a client.
     """
 
     source: PyTree
@@ -361,10 +458,14 @@ class Clients:
     """What the host knows about the clients of a problem.
 
     All are equal, so that problems which differ in nothing else share their compiled programs.
+
+    Fields:
+        names: of each client; (): their numbers.
+        partition: how the records were divided among them, in words.
     """
 
-    names: tuple[str, ...] = ()  # or none
-    partition: str = ""  # how the records were divided among them, in words
+    names: tuple[str, ...] = ()
+    partition: str = ""
 
     def name(self, client: int) -> str:
         return self.names[client] if self.names else str(client)
@@ -379,20 +480,33 @@ class Clients:
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Problem:
-    """Data of n clients as leaves, their model as structure."""
+    """Data of n clients as leaves, their model as structure.
 
-    train: PyTree  # leaves (n, m_max, ...), zero-padded; or GeneratedSamples
-    count: Array  # (n,) samples that each client really has
-    test: PyTree | None  # leaves (N, ...)
-    x0: Array | None  # (d,), or None: drawn by the model
+    Fields:
+        train: samples, leaves (n, m_max, ...), zero-padded; or :class:`GeneratedSamples`.
+        count: samples that each client really has, (n,).
+        test: test examples, leaves (N, ...); None: there are none.
+        x0: the initial model, (d,); None: drawn by ``model.init``.
+        model: the loss, and what is known of it.
+        name: how it is called in results.
+        validation: examples that settings may be chosen on, leaves (N, ...); None: there are none.
+        clients: what the host knows about them.
+        evaluated: samples of each client that metrics read, evenly spaced; None: all.
+        weights: of the clients in the objective, (n,), with mean 1; None: all are equal.
+        test_owner: the client of each test example, (N,), -1: of none; None: of no example.
+    """
+
+    train: PyTree
+    count: Array
+    test: PyTree | None
+    x0: Array | None
     model: Model = dataclasses.field(metadata={"static": True})
     name: str = dataclasses.field(default="problem", metadata={"static": True})
-    validation: PyTree | None = None  # examples that settings may be chosen on, leaves (N, ...)
+    validation: PyTree | None = None
     clients: Clients = dataclasses.field(default=Clients(), metadata={"static": True})
-    # samples of each client that metrics read, evenly spaced; None: all
     evaluated: int | None = dataclasses.field(default=None, metadata={"static": True})
-    weights: Array | None = None  # (n,) of the clients in the objective, with mean 1; None: equal
-    test_owner: Array | None = None  # (N,) the client of each test example, -1: of none
+    weights: Array | None = None
+    test_owner: Array | None = None
 
     @property
     def n(self) -> int:
@@ -436,15 +550,22 @@ Capacity: TypeAlias = Callable[[Values, ProblemFacts], dict[str, int]]  # host: 
 class Sampler(NamedTuple):
     """A law of the rows that one client draws in a round.
 
-    ``key`` is the client's own stream, the same in every round.  ``scheme`` is the law as
-    accountants know it; None claims nothing.  With ``strips``, the live slots of a draw come first
-    and ``capacity`` returns ``mean_batch``, the mean number of them, so that a round can read the
-    rows of all clients one after the other (:mod:`jaxfl.rounds.estimates`).
+    Fields:
+        name: how the part is called in records and messages.
+        draw: (key, t, count, m_max, hp) -> rows below ``count`` and their weights, 1/b each; ``key`` is
+            the client's own stream, the same in every round.
+        distinct: whether no draw holds a row twice.
+        params: the hyper-parameters that it reads.
+        capacity: host: (values, facts) -> slots of a draw, as {"batch": slots}; {}: it takes all rows.
+        scheme: the law as accountants know it, one of ``SCHEMES``; None: nothing is claimed.
+        strips: whether the live slots of a draw come first, and ``capacity`` returns ``mean_batch``, the
+            mean number of them: a round may then read the rows of all clients one after the other
+            (:mod:`jaxfl.rounds.estimates`).
     """
 
     name: str
-    draw: Callable[[Key, Array, Array, int, Hyper], Draw]  # (key, t, count, m_max, hp)
-    distinct: bool  # whether no draw holds a row twice
+    draw: Callable[[Key, Array, Array, int, Hyper], Draw]
+    distinct: bool
     params: tuple[Param, ...] = ()
     capacity: Capacity = nothing
     scheme: Scheme | None = None
@@ -479,25 +600,40 @@ class Sampler(NamedTuple):
 class Participation(NamedTuple):
     """A law of the clients that take part in a round, each with weight 1/r.
 
-    ``key`` is the run's stream.  ``scheme`` is the law for an observer who does not learn who took
-    part; None: the observer knows no more than ``most``.
+    Fields:
+        name: how the part is called in records and messages.
+        draw: (key, t, n, hp) -> clients below n and their weights, 1/r each; ``key`` is the run's stream.
+        everyone: whether every draw holds all clients.
+        params: the hyper-parameters that it reads.
+        capacity: host: (values, facts) -> slots of a draw, as {"cohort": slots}; {}: n.
+        most: host: (T, n, values) -> the most of T rounds in which any client takes part; None: T.
+        least: host: (n, values) -> the fewest clients whose messages a round adds up, if any; None: all
+            that it calls.
+        scheme: the law for an observer who does not learn who took part, one of ``SCHEMES``; None: the
+            observer knows no more than ``most``.
+        fixed_size: whether every round calls the same number of clients.
     """
 
     name: str
-    draw: Callable[[Key, Array, int, Hyper], Draw]  # (key, t, n, hp)
+    draw: Callable[[Key, Array, int, Hyper], Draw]
     everyone: bool = False
     params: tuple[Param, ...] = ()
     capacity: Capacity = nothing
     most: Callable[[int, int, Values], int] | None = None
-    # host: (T, n, values) -> the most rounds in which any client takes part; None: T
     least: Callable[[int, Values], int] | None = None
-    # host: (n, values) -> the fewest clients whose messages a round adds up; None: all it calls
     scheme: Scheme | None = None
-    fixed_size: bool = False  # whether every round calls the same number of clients
+    fixed_size: bool = False
 
 
 class Term(NamedTuple):
-    """``scale * sum_j weight_j clip(sum_p coef_p grad f_j(point_p), bound)``."""
+    """``scale * sum_j weight_j clip(sum_p coef_p grad f_j(point_p), bound)``.
+
+    Fields:
+        scale: a number, or ().
+        points: where gradients are evaluated, each (d,), or (b, d) with one for each example.
+        coefs: of each point, numbers or ().
+        bound: the norm G to which sums of gradients are clipped, ().
+    """
 
     scale: float | Array
     points: tuple[Array, ...]
@@ -506,55 +642,60 @@ class Term(NamedTuple):
 
 
 class Table(NamedTuple):
-    """One client's memory of every row, as factors of the row's gradient."""
+    """One client's memory of every row, as factors of the row's gradient.
 
-    recall: Callable[[PyTree, Draw], PyTree]  # (local, rows) -> stored
-    absorb: Callable[[PyTree, Draw, PyTree], PyTree]  # (local, rows, new factors) -> local
+    Fields:
+        recall: (local, rows) -> the factors stored for these rows, leaves (b, ...).
+        absorb: (local, rows, new factors) -> the new ``local``.
+    """
+
+    recall: Callable[[PyTree, Draw], PyTree]
+    absorb: Callable[[PyTree, Draw, PyTree], PyTree]
 
 
 class Remembered(NamedTuple):
-    """What an estimator remembers before the first round, and what computing it cost."""
+    """What an estimator remembers before the first round, and what computing it cost.
 
-    shared: PyTree = ()  # the same for all clients
-    local: PyTree = ()  # of each client, leaves (n, ...)
-    base: Array | None = None  # added to each client's estimate: (n, d), or its mean (d,)
-    gradients: Array = np.zeros((), np.int32)  # type: ignore[assignment]  # per-example gradients
+    Fields:
+        shared: the same for all clients.
+        local: of each client, leaves (n, ...).
+        base: added to each client's estimate, (n, d), or its mean over clients, (d,); None: nothing is.
+        gradients: per-example gradients evaluated, ().
+    """
 
-
-class Updates(Protocol):
-    """A change of what an estimator remembers, for all clients, before or after a round."""
-
-    def __call__(
-        self, key: Key, shared: PyTree, base: Any, x: Array, problem: Problem, hp: Hyper, /
-    ) -> tuple[PyTree, Any, Array]:
-        """Return the new ``shared`` and ``base``, and the number of gradients evaluated.
-
-        ``base`` is (n, d), its mean (d,), or None.
-        """
-        ...
+    shared: PyTree = ()
+    local: PyTree = ()
+    base: Array | None = None
+    gradients: Array = np.zeros((), np.int32)  # type: ignore[assignment]
 
 
 Pace: TypeAlias = Callable[[Key, Array, Hyper], dict[str, Array]]
-"""(key, t, hp) -> the hyper-parameters that differ in round t, by name.
+"""The ``pace`` of an :class:`Estimator`."""
 
-Rounds and accountants evaluate the same function.  ``key`` draws what all see, such as a common coin."""
+Updates: TypeAlias = Callable[[Key, PyTree, Any, Array, Problem, Hyper], tuple[PyTree, Any, Array]]
 
 
 class Gradient(NamedTuple):
     """What a client evaluates at a point: a weighting of clipped per-example gradients.
 
-    ``public`` is the regularizer's part; None: its gradient at x.  ``kernel`` and ``jitter`` smooth
-    the loss.  ``unit`` is a length that all see: the noise of the round is multiplied by it, and so
-    must be the bounds of the terms.
+    ``kernel`` and ``jitter`` smooth the loss.
+
+    Fields:
+        terms: (shared, x, hp) -> the terms whose sum is the estimate, of which a table remembers the first.
+        public: (shared, gradient of the regularizer, x, hp) -> the regularizer's part, (d,), added after
+            clipping; None: its gradient at x.
+        unit: (shared, x, hp) -> a length that all see, (): the noise of the round is multiplied by it, and
+            so must be the bounds of the terms; None: 1.
+        kernel: (model, hp) -> the kernel of the gradients; None: the model's.
+        jitter: (key, rows, x, hp) -> displacements of the points of one client's rows, (rows, d); None:
+            there are none.
     """
 
-    terms: Callable[[PyTree, Array, Hyper], tuple[Term, ...]]  # (shared, x, hp)
+    terms: Callable[[PyTree, Array, Hyper], tuple[Term, ...]]
     public: Callable[[PyTree, Callable[[Array], Array], Array, Hyper], Array] | None = None
-    # (shared, gradient of the regularizer, x, hp)
-    unit: Callable[[PyTree, Array, Hyper], Array] | None = None  # (shared, x, hp); None: 1
-    kernel: Callable[[Model, Hyper], Kernel] | None = None  # of the gradients; None: the model's
+    unit: Callable[[PyTree, Array, Hyper], Array] | None = None
+    kernel: Callable[[Model, Hyper], Kernel] | None = None
     jitter: Callable[[Key, int, Array, Hyper], Array] | None = None
-    # (key, rows, x, hp) -> displacements of the points of one client's rows, (rows, d)
 
 
 def _remembers_nothing(
@@ -566,37 +707,56 @@ def _remembers_nothing(
 class Memory(NamedTuple):
     """What an estimator remembers from round to round.
 
-    ``init`` receives whether the round is ``pooled``: it then needs only the mean of ``base`` over
-    clients, (d,).  ``begin`` runs before a round and ``refresh`` after it.  With ``follow``,
-    ``base_i <- base_i + sum_j u_j (c_j - stored_j)`` after the round, with c_j the clipped gradients
-    of the first term.
+    ``begin`` and ``refresh`` get ``base`` as (n, d), as its mean (d,), or as None.
+
+    Fields:
+        init: (problem, x, hp, pooled, storage) -> what it remembers before the first round.  Where the
+            round is ``pooled``, it needs only the mean of ``base`` over clients, (d,).
+        begin: (key, shared, base, x, problem, hp) -> (shared, base, gradients evaluated) before a round.
+        refresh: the same after a round.
+        table: one client's memory of every row; None: there is none.
+        follow: (rows, count) -> u, (b,), with which ``base_i <- base_i + sum_j u_j (c_j - stored_j)`` after
+            the round, c_j being the clipped gradients of the first term; None: ``base`` stays.
     """
 
     init: Callable[[Problem, Array, Hyper, bool, str], Remembered] = _remembers_nothing
-    # (problem, x, hp, pooled, storage)
     begin: Updates | None = None
     refresh: Updates | None = None
     table: Table | None = None
-    follow: Callable[[Draw, Array], Array] | None = None  # (rows, count) -> u; None: base stays
+    follow: Callable[[Draw, Array], Array] | None = None
 
 
 class Estimator(NamedTuple):
     """A client's estimate of its gradient: ``sum of terms - sum_j weight_j stored_j + base_i``.
 
     The round decides how to evaluate it.
+
+    Fields:
+        name: how the part is called in records and messages.
+        sampler: the rows that a client draws.
+        gradient: the terms, and what else is evaluated at a point.
+        memory: what it remembers from round to round.
+        pace: (key, t, hp) -> the hyper-parameters that differ in round t, by name; None: none does.
+            Rounds and accountants evaluate it.  ``key`` draws what all see, such as a common coin.
+        params: the hyper-parameters that it reads, without those of the sampler.
+        points: how many clipped gradients of one row an estimate adds up, those in ``base`` included;
+            None: any number.
+        sensitivity: host: values -> how far one record moves an estimate, as a ``Mean``, ``LocalSteps`` or
+            ``Increments`` of :mod:`jaxfl.privacy`.  None: by the bounds of the terms where nothing is
+            remembered; nothing is claimed elsewhere.
+        assume: host: (theory.Setting, values) -> the constants of SoteriaFL's Assumption 3, as a
+            theory.soteriafl.Estimator; None: not known.
     """
 
     name: str
     sampler: Sampler
     gradient: Gradient
     memory: Memory = Memory()
-    pace: Pace | None = None  # the hyper-parameters of a round that differ from the run's
+    pace: Pace | None = None
     params: tuple[Param, ...] = ()
-    points: int | None = None  # gradients of one row in an estimate; None: any number
-    sensitivity: Callable[[Values], Any] | None = None  # host: for the privacy event
+    points: int | None = None
+    sensitivity: Callable[[Values], Any] | None = None
     assume: Callable[..., Any] | None = None
-    # host: (theory.Setting, values) -> the constants of SoteriaFL's Assumption 3, as a
-    # theory.soteriafl.Estimator; None: not known
 
 
 def _normal(key: Key, std: Array, like: Array) -> Array:
@@ -608,25 +768,41 @@ class Mechanism(NamedTuple):
     """Noise on every coordinate of a client's estimate: Gaussian, of standard deviation ``std``.
 
     Rounds draw it and accountants read it: both evaluate ``std``, which may depend on any
-    hyper-parameter of the round.  With ``central``, a server that clients trust adds the noise to the
-    mean of the messages instead.
+    hyper-parameter of the round.
+
+    Fields:
+        name: how the part is called in records and messages.
+        std: hp -> the standard deviation on a coordinate, () or (d,), in units of the estimate; None: no
+            noise.
+        params: the hyper-parameters that it reads.
+        central: whether a server that clients trust adds the noise, to the mean of the messages instead.
+        draw: (key, std, like) -> the noise, with the shape and dtype of ``like``.  An estimator that has a
+            ``unit`` multiplies this std.
     """
 
     name: str
-    std: Callable[[Hyper], Array] | None  # None: no noise
+    std: Callable[[Hyper], Array] | None
     params: tuple[Param, ...] = ()
     central: bool = False
-    draw: Callable[[Key, Array, Array], Array] = _normal  # (key, std, like)
+    draw: Callable[[Key, Array, Array], Array] = _normal
 
 
 class Client(NamedTuple):
-    """One client, as its local procedure sees it."""
+    """One client, as its local procedure sees it.
 
-    rows: Key  # the stream of its samples, the same in every round
-    noise: Key  # of this round
-    points: Key  # of this round, for displacements of the points of rows
+    Fields:
+        rows: the key of its samples, the same in every round.
+        noise: the key of its noise in this round.
+        points: the key of this round for displacements of the points of rows.
+        count: its number of samples, ().
+        take: rows -> the drawn samples, leaves (b, ...).
+    """
+
+    rows: Key
+    noise: Key
+    points: Key
     count: Array  # type: ignore[assignment]  # tuples have a method of that name
-    take: Callable[[Draw], PyTree]  # the drawn samples, leaves (b, ...)
+    take: Callable[[Draw], PyTree]
 
 
 MessageBound: TypeAlias = tuple[float, float] | None
@@ -634,70 +810,67 @@ MessageBound: TypeAlias = tuple[float, float] | None
 coordinates; None where no bound is known."""
 
 
-class Runs(Protocol):
-    """A client's procedure in one round."""
-
-    def __call__(
-        self,
-        client: Client,
-        x: Array,
-        shared: PyTree,
-        memory: PyTree,
-        problem: Problem,
-        hp: Hyper,
-        /,
-    ) -> tuple[Array, PyTree, Array]:
-        """Return g, the new ``memory`` of the client, and the number of gradients evaluated."""
-        ...
-
-
 class Local(NamedTuple):
     """A procedure that a client runs in place of one estimate, its noise included.
 
-    ``run`` returns ``g = x - theta_i`` for a client that moves the model x to theta_i; g replaces the
-    estimate.  ``close`` updates the shared memory from the mean of the g_i.
+    Fields:
+        name: how the part is called in records and messages.
+        init: (problem, x) -> (shared, memory): what all clients share, and what each remembers before the
+            first round, leaves (n, ...).
+        run: (client, x, shared, memory, problem, hp) -> (g, memory, gradients evaluated), with the client's
+            own ``memory``, leaves (...), and ``g = x - theta_i``, (d,), in place of the estimate for a
+            client that moves the model x to theta_i.
+        message_bound: host: values -> (norm, std), a bound on the norm of g without its noise, and the
+            standard deviation of the noise on each coordinate of g; None: no bound is known.
+        close: (shared, v, rate, total, hp) -> the new ``shared`` after a round, from the server's estimate
+            v of ``sum_S weight_i g_i``, (d,), r/n, and ``total = sum_S weight_i``; None: it stays.
+        params: the hyper-parameters that it reads.
+        broadcasts: vectors that the server sends to a client in a round.
     """
 
     name: str
-    init: Callable[[Problem, Array], tuple[PyTree, PyTree]]  # shared, and of each client
-    run: Runs
-    message_bound: Callable[[Values], MessageBound]  # host: of g
+    init: Callable[[Problem, Array], tuple[PyTree, PyTree]]
+    run: Callable[[Client, Array, PyTree, PyTree, Problem, Hyper], tuple[Array, PyTree, Array]]
+    message_bound: Callable[[Values], MessageBound]
     close: Callable[[PyTree, Array, Array, Array, Hyper], PyTree] | None = None
-    # (shared, sum_S weight g_i, r/n, sum_S weight, hp)
     params: tuple[Param, ...] = ()
-    broadcasts: int = 1  # vectors that the server sends to a client
-
-
-class Settles(Protocol):
-    """Host: the hyper-parameters of an aggregation that are not given."""
-
-    def __call__(
-        self, values: Values, message_bound: MessageBound, senders: int, d: int, /
-    ) -> dict[str, tuple[float, str]]:
-        """Return each value with its source, given that no round has more than ``senders`` messages
-        of d coordinates."""
-        ...
+    broadcasts: int = 1
 
 
 class Aggregation(NamedTuple):
     """A protocol by which the server learns the sum of the messages.
 
-    ``protect(key, t, me, cohort, v, hp)`` returns one client's message as words, and the number of
-    coordinates that it clamped.  Words add up modulo 2^32, and ``recover`` decodes their sum.
+    Fields:
+        name: how the part is called in records and messages.
+        protect: (key, t, me, cohort, v, hp) -> the message v of client ``me`` as words, (d,), which add up
+            modulo 2^32, and the number of coordinates that it clamped, ().
+        recover: (words, like, hp) -> the sum of messages that a sum of words stands for, (d,), in the dtype
+            of ``like``.
+        settle: host: (values, message_bound, senders, d) -> the hyper-parameters that are not given, each
+            with its source, where no round has more than ``senders`` messages of d coordinates.
+        bits: of one word.
+        params: the hyper-parameters that it reads.
+        hides: whether the server sees nothing but the sum.
+        plain: whether words are the messages, so that the round may add them up itself.
     """
 
     name: str
     protect: Callable[[Key, Array, Array, Draw, Array, Hyper], tuple[Array, Array]]
-    recover: Callable[[Array, Array, Hyper], Array]  # (words, like, hp)
-    settle: Settles
-    bits: int  # of one word
+    recover: Callable[[Array, Array, Hyper], Array]
+    settle: Callable[[Values, MessageBound, int, int], dict[str, tuple[float, str]]]
+    bits: int
     params: tuple[Param, ...] = ()
-    hides: bool = True  # whether the server sees nothing but the sum
-    plain: bool = False  # whether words are the messages, so that the round may add them up itself
+    hides: bool = True
+    plain: bool = False
 
 
 class Message(NamedTuple):
-    """One client's message: ``value`` at the coordinates ``index`` (None: all of them)."""
+    """One client's message.
+
+    Fields:
+        value: of the coordinates that are sent, (k,) or (d,).
+        index: the coordinates, (k,), d in an empty slot; None: all of them.
+    """
 
     value: Array
     index: Array | None  # type: ignore[assignment]  # tuples have a method of that name
@@ -706,44 +879,45 @@ class Message(NamedTuple):
 class Compressor(NamedTuple):
     """A compressor C(v) of two stages: it selects coordinates without looking at v, then codes them.
 
-    ``select`` returns coordinates and their weights (d/k for random-k) in ``hp.caps["k"]`` slots; the
-    other coordinates need neither noise nor arithmetic.  An empty slot has index d and weight 0, and a
-    slot's draw does not depend on their number.  With k = d, C(v) = v.  ``code`` acts on the selected
-    values.  ``resolve`` fills in what is not given, and raises for what does not fit.
+    Coordinates that are not selected need neither noise nor arithmetic.  With k = d, C(v) = v.
+
+    Fields:
+        name: how the part is called in records and messages.
+        omega: host: (d, values) -> omega, with E|C(v) - v|^2 <= omega |v|^2 for all v.
+        bits: host: (d, values) -> the bits of a message, and those that each selected coordinate of nonzero
+            weight adds; without ``select``, the first are all.
+        select: (key, d, hp) -> coordinates and their weights, as d/k of random-k, in ``hp.caps["k"]``
+            slots.  An empty slot has index d and weight 0, and what a slot draws does not depend on their
+            number.  None: all coordinates.
+        code: (key, v, hp) -> what arrives of the selected values, of the same shape; None: v.
+        resolve: host: (given, d) -> the values that are not given; raises for what does not fit.
+        capacity: host: (values, facts) -> slots of a selection, as {"k": slots}; {}: it has none.
+        params: the hyper-parameters that it reads.
+        unbiased: whether E C(v) = v.
+        absolute: whether the error does not depend on v; ``omega`` then raises.
+        fixed_size: whether ``select`` chooses exactly k coordinates in every message.
+        scalars: whether a vector of one coordinate arrives unchanged.
+        distinct: whether ``select`` never returns a coordinate twice in one message.
     """
 
     name: str
-    omega: Callable[[int, Values], float]  # host: E|C(v) - v|^2 <= omega |v|^2
+    omega: Callable[[int, Values], float]
     bits: Callable[[int, Values], tuple[float, float]]
-    # host: per message, and per coordinate of nonzero weight
     select: Callable[[Key, int, Hyper], Draw] | None = None
     code: Callable[[Key, Array, Hyper], Array] | None = None
-    resolve: Callable[[Values, int], dict[str, Any]] = nothing  # host: (given, d) -> values
+    resolve: Callable[[Values, int], dict[str, Any]] = nothing
     capacity: Capacity = nothing
     params: tuple[Param, ...] = ()
     unbiased: bool = True
-    absolute: bool = False  # whether the error does not depend on v; ``omega`` then raises
-    fixed_size: bool = False  # whether ``select`` chooses exactly k coordinates in every message
-    scalars: bool = False  # whether a vector of one coordinate arrives unchanged
+    absolute: bool = False
+    fixed_size: bool = False
+    scalars: bool = False
+    distinct: bool = False
 
     @property
     def exact(self) -> bool:
         """Whether C(v) = v."""
         return self.select is None and self.code is None
-
-
-class Receives(Protocol):
-    """The server's use of the mean message; ``link`` is its end of the channel."""
-
-    def __call__(
-        self, link: PyTree, mean: Array, rate: Array, hp: Hyper, moved: Any, /
-    ) -> tuple[Array, PyTree]:
-        """Return the server's estimate and the new ``link``.
-
-        ``rate`` is r/n.  ``moved`` is the mean change of the clients' memories; None: it follows from
-        the messages.
-        """
-        ...
 
 
 def unbounded(omega: float) -> None:
@@ -752,43 +926,63 @@ def unbounded(omega: float) -> None:
 
 
 class Channel(NamedTuple):
-    """The memory of earlier messages at both ends.
+    """The memory of earlier messages at both ends; ``link`` is what one end remembers.
 
-    A client compresses ``before(link, g)`` instead of its estimate g, and then remembers ``after``;
-    ``receive`` turns the mean message into the server's estimate.
+    Fields:
+        name: how the part is called in records and messages.
+        init: (n, x, fused) -> (links, link) before the first round: the clients' ends, leaves (n, ...), and
+            the server's.  Where rounds are ``fused``, only the server's end is read.
+        before: (link, g) -> what a client compresses in place of its estimate g, (d,).  A fused round
+            calls it once, with the server's link and the mean estimate.
+        after: (link, message, hp) -> a client's new link, once it has sent the message.
+        receive: (link, mean, rate, hp, moved) -> (v, link): the server's estimate, (d,), and its new link.
+            ``mean`` is ``sum_S weight_i message_i``, (d,), and ``rate`` r/n, 0 if no message arrived.
+            ``moved`` is the mean change of the links of the clients in S, with the leaves of one link,
+            where links are stored in fewer bits; None: it follows from the messages.
+        params: the hyper-parameters that it reads.
+        residual: (link, v, C(v)) -> a client's new link instead of ``after``, for the noised v, (d,), that
+            it compressed; noise is then drawn on all coordinates.  None: ``after`` says it.
+        linear: whether the mean of before(s_i, g_i) is before(s, g) of the means.
+        remembers: whether messages change either end, so that it matters who sends them.
+        mirrors: whether the server keeps the mean of what clients remember.
+        corrects: whether later messages make up for the bias of a compressor.
+        growth: host: omega -> the factors by which messages exceed estimates, in length and in noise; None:
+            nothing is known.
+        nonexpanding: whether |before(s, g) - before(s, h)| <= |g - h| for all s, g and h.
     """
 
     name: str
-    init: Callable[[int, Array, bool], tuple[PyTree, PyTree]]  # (n, x, fused) -> clients', server's
+    init: Callable[[int, Array, bool], tuple[PyTree, PyTree]]
     before: Callable[[PyTree, Array], Array]
     after: Callable[[PyTree, Message, Hyper], PyTree]
-    receive: Receives
+    receive: Callable[[PyTree, Array, Array, Hyper, Any], tuple[Array, PyTree]]
     params: tuple[Param, ...] = ()
     residual: Callable[[PyTree, Array, Array], PyTree] | None = None
-    # (link, noised v before compression, C(v)) -> the client's new link, instead of ``after``
-    linear: bool = False  # whether the mean of before(s_i, g_i) is before(s, g) of the means
-    remembers: bool = True  # whether messages change either end, so that it matters who sends them
-    mirrors: bool = False  # whether the server keeps the mean of what clients remember
-    corrects: bool = False  # whether later messages make up for the bias of a compressor
+    linear: bool = False
+    remembers: bool = True
+    mirrors: bool = False
+    corrects: bool = False
     growth: Callable[[float], tuple[float, float] | None] = unbounded
-    # host: omega -> the factors by which messages exceed estimates, in length and in noise
-
-
-class Steps(Protocol):
-    """The server's step with the estimate v of the gradient."""
-
-    def __call__(self, key: Key, state: PyTree, v: Array, project: Project, hp: Hyper, /) -> PyTree:
-        """Return the new ``state``."""
-        ...
+    nonexpanding: bool = False
 
 
 class Server(NamedTuple):
-    """The owner of the model: its state, the point that clients see, its step and its output."""
+    """The owner of the model: its state, the point that clients see, its step and its output.
+
+    Fields:
+        name: how the part is called in records and messages.
+        init: (x, hp) -> the state before the first round.
+        view: state -> the point where clients evaluate, (d,).
+        step: (key, state, v, project, hp) -> the new state, for the estimate v of the gradient, (d,), and
+            the projection onto the constraint set; ``project`` is None where there is no such set.
+        output: state -> the model of a run, (d,).
+        params: the hyper-parameters that it reads.
+    """
 
     name: str
     init: Callable[[Array, Hyper], PyTree]
-    view: Callable[[PyTree], Array]  # where clients evaluate
-    step: Steps
+    view: Callable[[PyTree], Array]
+    step: Callable[[Key, PyTree, Array, Project, Hyper], PyTree]
     output: Callable[[PyTree], Array]
     params: tuple[Param, ...] = ()
 
@@ -860,34 +1054,59 @@ class AnyBody(Protocol):
 
 
 class State(NamedTuple):
-    """What the next round needs."""
+    """What the next round needs.
+
+    Fields:
+        t: the number of the next round, ().
+        server: the server's state; of a network the clients' points, (n, d).
+        link: the server's end of the channel.
+        links: the clients' ends, leaves (n, ...).
+        shared: what the estimator or local procedure remembers for all clients; of a network W, (n, n).
+        local: what it remembers of each client, leaves (n, ...).
+        bases: what is added to each client's estimates, (n, d); None: nothing, or only ``base`` is kept.
+        base: the mean of ``bases``, (d,), where no more is needed; None: elsewhere.
+    """
 
     t: Array
     server: PyTree
-    link: PyTree  # the server's end of the channel
-    links: PyTree  # the clients' ends, leaves (n, ...)
-    shared: PyTree  # the estimator's memory
-    local: PyTree  # one per client, leaves (n, ...)
-    bases: Array | None = None  # what is added to each client's estimates, (n, d)
-    base: Array | None = None  # their mean, (d,), where no more is needed
+    link: PyTree
+    links: PyTree
+    shared: PyTree
+    local: PyTree
+    bases: Array | None = None
+    base: Array | None = None
 
 
 class Info(NamedTuple):
-    """Counts of one round; the host turns them into totals and bits."""
+    """Counts of one round, each () of int32; the host turns them into totals and bits.
 
-    clients: Array  # messages sent
-    coordinates: Array  # coordinates in them
-    gradients: Array  # per-example gradients evaluated
-    clamped: Array = np.zeros((), np.int32)  # type: ignore[assignment]  # coordinates out of range
+    Fields:
+        clients: messages sent; of a network, clients.
+        coordinates: selected coordinates in them; 0 where a compressor selects none.
+        gradients: per-example gradients evaluated.
+        clamped: coordinates out of the range of an aggregation.
+    """
+
+    clients: Array
+    coordinates: Array
+    gradients: Array
+    clamped: Array = np.zeros((), np.int32)  # type: ignore[assignment]
 
 
 class Cost(NamedTuple):
-    """Host: bits of one message, of one coordinate that rounds count in it, and of one broadcast."""
+    """Host: what communication costs.
+
+    Fields:
+        per_message: bits of one message (of a network, of all that a client sends in a round).
+        per_coordinate: bits of one coordinate that rounds count in it.
+        downlink: bits that one client receives from the server in a round.
+        coordinates: of one message, where rounds count none: no sparsifier selects some.
+    """
 
     per_message: float
     per_coordinate: float
     downlink: float
-    coordinates: int = 0  # of one message, where rounds count none: no sparsifier selects some
+    coordinates: int = 0
 
 
 @compared_by_identity
@@ -895,32 +1114,54 @@ class Algorithm(NamedTuple):
     """A published algorithm: hyper-parameters resolved on the host, rounds traced.
 
     :func:`jaxfl.algorithms.resolve` calls ``plan``, chooses the noise, and calls ``finish``.
+
+    Fields:
+        name: by which it is registered and called.
+        summary: what it is, in a few words.
+        paper: where it was published.
+        params: its hyper-parameters.
+        plan: host: (given, facts) -> all values but the noise and what follows from it.
+        capacity: host: (values, facts) -> the slots of arrays whose size a round draws, by name.
+        cost: host: (values, facts) -> the bits of its messages.
+        init: (key, problem, hp) -> the state before the first round, and the counts of computing it.
+        round: (key, state, problem, hp) -> the next state, and the counts of the round; ``key`` is the
+            run's, the same in every round.
+        output: state -> the model, (d,).
+        finish: host: (plan, noise, facts) -> the values with what follows from the noise; None: nothing but
+            the noise itself does.
+        event: host: (values, facts) -> what a run releases; with "phase" among the values, that part alone.
+            None: it is not described.
+        formula: host: (values, facts, asked) -> the paper's noise as a Claim, for an eps or for a sigma, or
+            None where it has none; None: it never has.
+        cited: whether reports show the formula as the paper's claim.
+        needs: names of the hyper-parameters that rounds require.
+        reads: names of those that rounds read; None: all.
+        parts: (role, name) of each part, for the record.
+        per_record: False: clip="batch", which bounds no single record's influence.
+        cohort: (key, t, n, hp) -> the clients of round t of the run with this key; None: not known.
+        body: what init and round are made of; None: not known.
     """
 
     name: str
     summary: str
-    paper: str  # where it was published
-    params: tuple[Param, ...]  # its hyper-parameters
-    plan: Callable[[Mapping[str, Any], ProblemFacts], Plan]  # of what is given: all but the noise
+    paper: str
+    params: tuple[Param, ...]
+    plan: Callable[[Mapping[str, Any], ProblemFacts], Plan]
     capacity: Callable[[Mapping[str, Any], ProblemFacts], dict[str, int]]
-    # host: the slots of arrays whose size a round draws
-    cost: Callable[[Mapping[str, Any], ProblemFacts], Cost]  # host: the bits of its messages
-    init: Callable[[Key, Problem, Hyper], tuple[State, Info]]  # the state before the first round
-    round: Callable[[Key, State, Problem, Hyper], tuple[State, Info]]  # one round
-    output: Callable[[State], Array]  # the model of a state, flat
+    cost: Callable[[Mapping[str, Any], ProblemFacts], Cost]
+    init: Callable[[Key, Problem, Hyper], tuple[State, Info]]
+    round: Callable[[Key, State, Problem, Hyper], tuple[State, Info]]
+    output: Callable[[State], Array]
     finish: Callable[[Plan, Noise, ProblemFacts], Resolved] | None = None
-    # what follows from the noise; None: nothing but the noise itself
     event: Callable[[Mapping[str, Any], ProblemFacts], Any] | None = None
-    # (values, facts): what a run releases; with "phase" among the values, that part alone
     formula: Callable[[Mapping[str, Any], ProblemFacts, Asked], Any] | None = None
-    # (values, facts, asked): the paper's noise as a Claim, both ways; None where it has none
-    cited: bool = False  # whether reports show the formula as the paper's claim
-    needs: tuple[str, ...] = ()  # hyper-parameters that rounds require
-    reads: tuple[str, ...] | None = None  # those that rounds read; None: all
-    parts: tuple[tuple[str, str], ...] = ()  # (role, name), for the record
-    per_record: bool = True  # False: clip="batch", which bounds no single record's influence
-    cohort: Callable[[Key, Array, int, Hyper], Draw] | None = None  # of a round, by the run's key
-    body: AnyBody | None = None  # what init and round are made of, where that is known
+    cited: bool = False
+    needs: tuple[str, ...] = ()
+    reads: tuple[str, ...] | None = None
+    parts: tuple[tuple[str, str], ...] = ()
+    per_record: bool = True
+    cohort: Callable[[Key, Array, int, Hyper], Draw] | None = None
+    body: AnyBody | None = None
 
     @property
     def names(self) -> frozenset[str]:
@@ -936,3 +1177,6 @@ class Algorithm(NamedTuple):
     def __repr__(self) -> str:
         parts = "".join(f", {role}={name!r}" for role, name in self.parts if role in SHOWN_ROLES)
         return f"Algorithm({self.name!r}{parts})"
+
+
+document_all(__name__)

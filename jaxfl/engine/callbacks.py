@@ -12,9 +12,10 @@ import numpy as np
 
 from jaxfl.core.errors import require
 from jaxfl.core.types import Info, Source
-from jaxfl.engine.dataset import SKIPPED, Found, accounted, record_of
-from jaxfl.engine.log import Log
+from jaxfl.engine.dataset import SKIPPED, accounted, record_of
+from jaxfl.engine.log import Entry, Log
 from jaxfl.engine.plan import Chunk, looks
+from jaxfl.engine.planned import Planned
 from jaxfl.engine.results import labelled
 from jaxfl.engine.runs import DONE, LOST, Record, totals
 from jaxfl.engine.store import Arrays
@@ -80,7 +81,7 @@ class Spent:
         at = int(self.rounds[np.searchsorted(self.rounds, t)])
         clamped = spent["clamped"] > 0
         if (at, clamped) not in self.known:
-            log = Log([at], [{}], [{"clamped": int(clamped)}])
+            log = Log([Entry(at, {}, {"clamped": int(clamped)})])
             record = dataclasses.replace(self.record, log=log)
             self.known[at, clamped] = float(record.spent([at])[0])
         return self.known[at, clamped]
@@ -104,7 +105,7 @@ class Watch(contextlib.AbstractContextManager[Any]):
     stopped it.  Then ``end(run, ended)`` of the functions, if any, is called once.
     """
 
-    found: Found  # the runs, once they are planned
+    found: Planned  # the runs, once they are planned
 
     def __init__(self, functions: Sequence[Callback], alone: bool) -> None:
         listed = isinstance(functions, list | tuple) and all(map(callable, functions))
@@ -163,25 +164,25 @@ class Watch(contextlib.AbstractContextManager[Any]):
             function(now)
 
     def _begin(self, chunk: Chunk) -> None:
-        program, grid = self.found.programs[chunk.program], self.found.grid
+        program, study = self.found.programs[chunk.program], self.found.study(chunk)
         self.chunk, self.count, self.runs, self.spent = chunk, 0, {}, {}
-        for run in self.found._replace(chunks=[(chunk, None)]).runs():
-            study, cell, seed, *_, (i, j) = run
-            record = record_of(self.found, *run)
-            if i == 0:
-                self.spent[j] = Spent(record, looks(program, chunk))
-            places = zip(grid.axes, (*study.place, *cell.place), strict=True)
+        for j, c in enumerate(chunk.cells):
+            cell = program.cells[c]
+            record = record_of(self.found, chunk, None, (0, j))
+            self.spent[j] = Spent(record, looks(program, chunk))
+            places = zip(self.found.grid.axes, (*study.place, *cell.place), strict=True)
             labels = {axis.name: axis.labels[i] for axis, i in places if i is not None}
-            self.runs[i, j] = RunInfo(
-                study.algorithm.name,
-                study.problem.name,
-                {} if self.alone else labels,
-                None if self.alone else grid.seeds[seed],
-                cell.rounds,
-                cell.values,
-                cell.sources,
-                record.settings,
-            )
+            for i, seed in enumerate(chunk.seeds):
+                self.runs[i, j] = RunInfo(
+                    program.algorithm.name,
+                    study.problem.name,
+                    {} if self.alone else labels,
+                    None if self.alone else self.found.grid.seeds[seed],
+                    cell.rounds,
+                    cell.values,
+                    cell.sources,
+                    record.settings,
+                )
 
 
 def _plain(value: Any) -> Any:

@@ -1,16 +1,16 @@
 """Checkpoints: the runs of a chunk, their states and their histories, in one file.
 
-Files are written atomically and read back bit for bit.  A state is a handful of arrays.  One ``npz``
-file is enough, and an array store would write tens of files.
+They are read back bit for bit.  A state is a handful of arrays.  One ``npz`` file is enough, and an array
+store would write tens of files.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-import functools
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, BinaryIO, TypeAlias
 
 import jax
@@ -21,8 +21,8 @@ import numpy.typing as npt
 from jaxfl.core.errors import require
 from jaxfl.core.files import arrays
 from jaxfl.core.hosts import on_host
-from jaxfl.core.types import Info, State
-from jaxfl.engine.log import Log
+from jaxfl.core.types import State
+from jaxfl.engine.log import Entry, Log
 
 REASON = "<U120"  # why a run has stopped
 
@@ -30,6 +30,7 @@ __all__ = [
     "REASON",
     "Batch",
     "Content",
+    "Place",
     "content",
     "joined",
     "plain_array",
@@ -38,9 +39,9 @@ __all__ = [
     "take",
 ]
 
-Ended: TypeAlias = npt.NDArray[np.str_]
-Content: TypeAlias = tuple[dict[str, np.ndarray], dict[str, Any]]  # arrays, and the header
+Content: TypeAlias = tuple[dict[str, npt.NDArray[Any]], dict[str, Any]]  # arrays, and the header
 Place: TypeAlias = tuple[int, int]  # of a run in a chunk: seed and cell
+SERIES = ("metric.", "count.")  # arrays whose first axis are the evaluations
 
 
 @dataclasses.dataclass
@@ -49,7 +50,7 @@ class Batch:
 
     state: State
     log: Log
-    ended: Ended  # (seeds, cells): why a stopping rule ended a run; "" where none did
+    ended: npt.NDArray[np.str_]  # (seeds, cells): why a rule ended a run; "" where none did
     seconds: float = 0.0
 
     @property
@@ -61,104 +62,83 @@ class Batch:
 
 def content(batch: Batch) -> Content:
     """The content of a checkpoint, as arrays of this host and a header."""
-    leaves, log = jax.tree.leaves(batch.state), batch.log
-    found = {f"state{i}": plain_array(on_host(leaf)) for i, leaf in enumerate(leaves)}
+    log = batch.log
+    leaves = map(on_host, jax.tree.leaves(batch.state))
+    found = {f"state{i}": plain_array(leaf) for i, leaf in enumerate(leaves)}
     found |= {f"metric.{name}": a for name, a in log.series().items()}
-    about = {
-        "leaves": len(leaves),
-        "rounds": log.rounds,
-        "counts": log.counts,
-        "total": log.total,
-        "at": batch.reached,
-        "ended": batch.ended.tolist(),
-        "seconds": batch.seconds,
-    }
-    return found, json.loads(json.dumps(about, default=_number))
+    found |= {f"count.{n}": np.stack([one[n] for one in log.counts]) for n in log.total}
+    found |= {f"total.{name}": np.asarray(a) for name, a in log.total.items()}
+    found["ended"] = batch.ended
+    return found, {"rounds": log.rounds, "at": batch.reached, "seconds": batch.seconds}
 
 
 def put(file: BinaryIO, found: Content) -> None:
-    text = np.frombuffer(json.dumps(found[1], default=_number).encode(), np.uint8)
+    text = np.frombuffer(json.dumps(found[1]).encode(), np.uint8)
     np.savez(file, allow_pickle=False, about=text, **found[0])
 
 
-def take(file: BinaryIO) -> Content:
-    """The arrays of a checkpoint, and its header."""
-    found = arrays(file, file.seek(0, os.SEEK_END))  # it is not compressed
-    return found, json.loads(found.pop("about").tobytes())
+def take(file: BinaryIO, owner: str) -> Content | None:
+    """A checkpoint; None if it is damaged or not the ``owner``'s."""
+    with contextlib.suppress(Exception):
+        found = arrays(file, file.seek(0, os.SEEK_END))  # it is not compressed
+        about = json.loads(found.pop("about").tobytes())
+        if about["owner"] == owner:
+            return found, about
+    return None
 
 
 def joined(rows: Sequence[Sequence[tuple[Content, Place]]]) -> Content:
     """One checkpoint of these runs, each with its place in a checkpoint of the same rounds."""
-
-    def runs(part: Callable[[Content], Any], first: int = 0) -> Any:
-        """The arrays of the runs, after ``first`` axes that are common."""
-        before = (slice(None),) * first
-        held = {name: np.asarray(part(one)) for name, one in contents.items()}
-        found = [[held[id(one)][before + place] for one, place in row] for row in rows]
-        return np.moveaxis(np.asarray(found), (0, 1), (first, first + 1))
-
-    def leaf(one: Content, name: str) -> Any:
-        found, ended = one[0][name], np.asarray(one[1]["ended"])
-        return found[None, None] if ended.shape == (1, 1) else found  # one run has no axes
-
-    def metric(one: Content, name: str) -> Any:
-        return one[0][name]
-
-    def count(one: Content, i: int, name: str) -> Any:
-        return (*one[1]["counts"], one[1]["total"])[i][name]
-
     contents = {id(one): one for row in rows for one, _ in row}
-    arrays, about = rows[0][0][0]
-    out = {}
-    for name in arrays:
-        series = name.startswith("metric.")
-        out[name] = runs(functools.partial(metric if series else leaf, name=name), int(series))
-    *each, total = (
-        {name: runs(functools.partial(count, i=i, name=name)) for name in Info._fields}
-        for i in range(len(about["rounds"]) + 1)
-    )
-    alike = all(one[1]["rounds"] == about["rounds"] for one in contents.values())
+    first, about = rows[0][0][0]
+    alike = all(one["rounds"] == about["rounds"] for _, one in contents.values())
     require(alike, "the runs were evaluated at different rounds")
-    ended = runs(lambda one: one[1]["ended"]).tolist()
-    return out, {**about, "counts": each, "total": total, "ended": ended}
+
+    def runs(name: str) -> npt.NDArray[Any]:
+        series, held = name.startswith(SERIES), {}
+        for key, (found, _) in contents.items():
+            alone = name.startswith("state") and found["ended"].shape == (1, 1)
+            array = found[name][None, None] if alone else found[name]  # one run has no axes
+            held[key] = np.moveaxis(array, 0, 2) if series else array
+        out = np.array([[held[id(one)][place] for one, place in row] for row in rows])
+        return np.moveaxis(out, 2, 0) if series else out
+
+    return {name: runs(name) for name in first}, about
 
 
-def restored(found: Content, shape: State, where: Any = None) -> Batch:
-    """The runs of a checkpoint, placed ``where``; raise unless their state has this shape."""
-    import chex
+def restored(found: Content, shape: State, where: Any = None) -> Batch | None:
+    """The runs of a checkpoint, placed ``where``; None if it is incomplete or of another shape."""
+    (parts, about), (leaves, tree) = found, jax.tree.flatten(shape)
+    with contextlib.suppress(Exception):
+        saved = []
+        for i, leaf in enumerate(leaves):
+            array = parts[f"state{i}"].reshape(leaf.shape)
+            if array.dtype != plain_array(np.empty(0, leaf.dtype)).dtype:
+                return None
+            saved.append(array.view(leaf.dtype))
+        state: State = jax.tree.unflatten(tree, saved)
+        state = jax.device_put(state, where)
+        ended = parts["ended"].astype(REASON)
+        return Batch(state, _log(parts, about["rounds"]), ended, about["seconds"])
+    return None
 
-    parts, about = found
-    leaves, tree = jax.tree.flatten(shape)
-    saved = [parts[f"state{i}"] for i in range(about["leaves"])]
-    saved = [
-        (a.view(leaf.dtype) if leaf.dtype == jnp.bfloat16 and a.dtype == np.uint16 else a)
-        for a, leaf in zip(saved, leaves, strict=True)
-    ]
-    saved = [a.reshape(leaf.shape) for a, leaf in zip(saved, leaves, strict=True)]
-    state: State = jax.tree.unflatten(tree, saved)
-    chex.assert_trees_all_equal_shapes_and_dtypes(shape, state)
-    placed: State = jax.device_put(state, where)
-    return Batch(placed, _log(parts, about), np.asarray(about["ended"], REASON), about["seconds"])
 
-
-def _log(found: Mapping[str, np.ndarray], about: Mapping[str, Any]) -> Log:
+def _log(parts: dict[str, npt.NDArray[Any]], rounds: Sequence[int]) -> Log:
     """The history of a checkpoint; raise for an incomplete one."""
-    series = {name[7:]: array for name, array in found.items() if name.startswith("metric.")}
-    lengths = {len(rows) for rows in (about["rounds"], about["counts"], *series.values())}
-    if len(lengths) != 1 or lengths == {0}:
+
+    def those(kind: str) -> dict[str, npt.NDArray[Any]]:
+        return {n.removeprefix(kind): a for n, a in parts.items() if n.startswith(kind)}
+
+    def at(series: dict[str, npt.NDArray[Any]], i: int) -> dict[str, Any]:
+        return {name: a[i] for name, a in series.items()}
+
+    metrics, counts = map(those, SERIES)
+    if {len(rounds)} != {len(a) for a in (*metrics.values(), *counts.values())}:
         raise ValueError("its history is incomplete")
-    metrics = [{n: array[i] for n, array in series.items()} for i in range(len(about["rounds"]))]
-    *counts, total = (
-        {name: np.asarray(one[name], np.int64) for name in Info._fields}
-        for one in (*about["counts"], about["total"])
-    )
-    return Log(about["rounds"], metrics, counts, total)
+    entries = [Entry(t, at(metrics, i), at(counts, i)) for i, t in enumerate(rounds)]
+    return Log(entries, those("total."))
 
 
-def plain_array(array: np.ndarray) -> np.ndarray:
+def plain_array(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """The array with a dtype that NumPy's files support, which is not bfloat16."""
     return array.view(np.uint16) if array.dtype == jnp.bfloat16 else array
-
-
-def _number(value: Any) -> Any:
-    return value.tolist() if hasattr(value, "tolist") else value

@@ -18,7 +18,7 @@ from jaxfl.core.params import whole
 from jaxfl.core.types import Hyper, Key
 from jaxfl.data.samples import plain
 from jaxfl.engine import checkpoint, stopping
-from jaxfl.engine.checkpoint import REASON, Batch
+from jaxfl.engine.checkpoint import REASON, Batch, restored
 from jaxfl.engine.log import Log
 from jaxfl.engine.loop import CALL, rounds_of_call
 from jaxfl.engine.plan import Chunk, Options, Program, looks, work_of
@@ -35,7 +35,7 @@ from jaxfl.engine.program import (
 from jaxfl.engine.results import portable
 from jaxfl.engine.runs import totals
 from jaxfl.engine.stopping import Stop
-from jaxfl.engine.store import Arrays, Store, restored
+from jaxfl.engine.store import Arrays, Store
 
 __all__ = ["Follower", "Machine", "Ready", "Saves", "TooLarge", "budget"]
 
@@ -86,23 +86,19 @@ class Follower:
 class Saves:
     """The checkpoints of chunks in a store, at a cadence in time."""
 
-    def __init__(self, store: Store, sources: Callable[[int], Any] = lambda number: None) -> None:
-        self.store, self.sources = store, sources  # where the runs of a chunk began
+    def __init__(
+        self, store: Store, found: Callable[[int], checkpoint.Content | None] | None = None
+    ) -> None:
+        self.store = store
+        self.found = found or store.saved  # the checkpoint from which a chunk goes on
         self.cadence = None if store.folder is None else (SAVE_EVERY, SHARE)
         self.began = self.last = time.perf_counter()
         self.took = self.spent = 0.0  # seconds of the last one, and of all
 
-    def found(self, number: int, chunk: Chunk) -> checkpoint.Content | None:
-        """The checkpoint of a chunk, or of shorter runs that it continues."""
-        found = self.store.saved(number)
-        if found is None and (at := self.sources(number)) is not None:
-            found = self.store.gathered(number, at, chunk.after)
-        return found
-
     def begin(self, number: int, chunk: Chunk, run: Compiled) -> Batch:
         """The runs of a chunk as its checkpoint or a shorter run has them, or before round 1."""
         self.last = time.perf_counter()
-        found = self.found(number, chunk)
+        found = self.found(number)
         batch = None
         if found is not None:
             batch = restored(fitting(found, chunk, run.shape), run.state, run.shardings[1])
@@ -141,7 +137,7 @@ class Saves:
 
 def fitting(found: checkpoint.Content, chunk: Chunk, shape: tuple[int, int]) -> Any:
     """A checkpoint of a chunk for arrays of another shape, as other devices need them."""
-    if np.shape(found[1]["ended"]) == shape:
+    if found[0]["ended"].shape == shape:
         return found
     seeds, cells = repeated(chunk, shape)
     rows = [chunk.seeds.index(seed) for seed in seeds]

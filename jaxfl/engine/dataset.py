@@ -3,26 +3,28 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
 from jaxfl.core.schedules import Schedule
-from jaxfl.core.types import Info, Key, Problem, State
+from jaxfl.core.types import Info, Problem, State
 from jaxfl.engine import results
 from jaxfl.engine.grid import TUNED, Cell, Grid, Study
 from jaxfl.engine.ledger import differing
-from jaxfl.engine.log import Log
-from jaxfl.engine.plan import Chunk, Options, Program
+from jaxfl.engine.log import Entry, Log
+from jaxfl.engine.plan import Chunk, Options
+from jaxfl.engine.planned import Planned
 from jaxfl.engine.program import DECILES, FEW
 from jaxfl.engine.runs import DONE, LOST, Record, noisy, settings, totals
 from jaxfl.engine.store import Arrays
-from jaxfl.privacy.events import protects
+from jaxfl.privacy.events import Kind, protects
 from jaxfl.privacy.reports import PUBLIC, Report
 from jaxfl.privacy.selection import best_of
 from jaxfl.rounds.blocks import start
@@ -33,7 +35,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ACCOUNTED",
     "REPORTED",
-    "Found",
+    "SKIPPED",
     "accounted",
     "clients_of",
     "dataset",
@@ -57,27 +59,10 @@ PROOF = ("claimed_eps", "delta", "delta_at_claimed", "tried", "eps_of_choice", "
 WHOLE = ("seed", "last_round", "complete", "flag", "noisy", "n", "stated")
 
 
-class Found(NamedTuple):
-    """Planned chunks, and their arrays where they are finished."""
-
-    grid: Grid
-    keys: Sequence[Key]  # of the seeds
-    options: Options
-    programs: Sequence[Program]
-    chunks: Sequence[tuple[Chunk, Arrays | None]]
-
-    def runs(self) -> Iterator[tuple[Study, Cell, int, Chunk, Arrays | None, tuple[int, int]]]:
-        """The study, cell and seed of each run, its chunk, and its place in the chunk's arrays."""
-        for chunk, arrays in self.chunks:
-            program = self.programs[chunk.program]
-            study = self.grid.studies[program.study]
-            for j, c in enumerate(chunk.cells):
-                for i, seed in enumerate(chunk.seeds):
-                    yield study, program.cells[c], seed, chunk, arrays, (i, j)
-
-
-def dataset(found: Found, about: Mapping[str, Any]) -> xarray.Dataset:
-    """The whole grid; cells of missing chunks are NaN and not ``complete``.
+def dataset(
+    planned: Planned, found: Mapping[int, Arrays | None], about: Mapping[str, Any]
+) -> xarray.Dataset:
+    """The whole grid, with these arrays of its chunks; runs of missing ones are NaN and not ``complete``.
 
     Dimensions: the axes, ``seed``, ``round`` (those at which metrics were taken), ``client``,
     ``coordinate``.  ``utility`` is what the papers plot, the average of ``grad_norm_sq`` over the
@@ -85,40 +70,48 @@ def dataset(found: Found, about: Mapping[str, Any]) -> xarray.Dataset:
     """
     import xarray
 
-    grid = found.grid
-    table = _Table(grid, found.chunks)
+    grid, options = planned.grid, planned.options
+    table = _Table(grid, found.values())
     alike = len({study.problem.n for study in grid.studies}) == 1
-    worst: dict[tuple[Any, ...], list[Record]] = {}
-    for study, cell, seed, chunk, arrays, at in found.runs():
-        where = (*_where(study, cell), seed)
-        table.put("last_round", (), where, cell.rounds, -1)
-        table.put("complete", (), where, arrays is not None, 0)
-        table.put("diverged_at", (), where, np.nan if arrays is None else arrays["diverged_at"][at])
-        if found.options.stop is not None:
-            table.put(
-                "stopped_at", (), where, np.nan if arrays is None else arrays["stopped_at"][at]
-            )
-        record = record_of(found, study, cell, seed, chunk, arrays, at)
-        worst.setdefault((study.place, cell.place), []).append(record)
-        if arrays is not None:
-            for name, dims, values in _variables(record, arrays, at, found.options, alike):
-                table.put_series(name, dims, where, values, arrays["rounds"])
+    runs: dict[Any, list[Record]] = {}  # by the place of their cell
+    for number, arrays in found.items():
+        chunk, cells = planned.chunks[number], planned.program(number).cells
+        study = planned.study(chunk)
+        for (j, c), (i, seed) in itertools.product(enumerate(chunk.cells), enumerate(chunk.seeds)):
+            cell, at = cells[c], (i, j)
+            where = (*_where(study, cell), seed)
+            table.put("last_round", where, cell.rounds, blank=-1)
+            table.put("complete", where, arrays is not None, blank=0)
+            for name in ("diverged_at",) if options.stop is None else ("diverged_at", "stopped_at"):
+                table.put(name, where, math.nan if arrays is None else arrays[name][at])
+            record = record_of(planned, chunk, arrays, at)
+            runs.setdefault((study.place, cell.place), []).append(record)
+            if arrays is not None:
+                for name, dims, values in _variables(record, arrays, at, options, alike):
+                    table.put(name, where, values, dims, arrays["rounds"])
     for study in grid.studies:
-        starts = _starts(found, study)
+        starts = _starts(planned, study)
         for cell in study.cells:
-            mine = worst[study.place, cell.place]
-            for name, number in _facts(found, cell, mine, starts).items():
-                name = "delta_of_eps" if name == "delta" and name in table.names else name
-                table.put_cell(name, _where(study, cell), number)
-    _applies(table, grid)
-    out = xarray.Dataset(table.data, _coordinates(table, found, alike))
-    _label(out, found)
+            mine = runs[study.place, cell.place]
+            for name, value in _facts(planned, cell, mine, starts).items():
+                name = "delta_of_eps" if name == "delta" and name in table.axes else name
+                table.put(name, _where(study, cell), value)
+    for i, axis in enumerate(grid.numbers):
+        does = {study.place: study.cells[0].place[i] is not None for study in grid.studies}
+        for place, applies in {} if all(does.values()) else does.items():
+            table.put(f"applies_{axis.name}", place, applies, blank=1)
+    out = xarray.Dataset(table.data, _coordinates(table, planned, alike))
+    _label(out, planned)
     spans = {
         axis.name: {"values": list(axis.labels), "static": axis.static, "problem": axis.posed}
         for axis in grid.axes
     }
-    said = {"proofs": [_said(study) for study in grid.studies if study.standing.why]}
-    text = {"format": results.FORMAT, "kind": "sweep", "axes": spans, **said, **about}
+    proofs = [
+        {"place": list(study.place), "kind": study.standing.kind, "why": study.standing.why}
+        for study in grid.studies
+        if study.standing.why
+    ]
+    text = {"format": results.FORMAT, "kind": "sweep", "axes": spans, "proofs": proofs, **about}
     out.attrs["config"] = json.dumps(results.plain(text), ensure_ascii=False, default=str)
     return out
 
@@ -126,9 +119,8 @@ def dataset(found: Found, about: Mapping[str, Any]) -> xarray.Dataset:
 def single(ds: xarray.Dataset, record: Record, report: Report | None) -> xarray.Dataset:
     """The data set of one run: that of its grid without axes, and all that is known of the run."""
     about = results.config(ds)
-    for name in ("axes", "proofs", "kind"):
-        del about[name]
-    ds = ds.isel(dict.fromkeys([*results.config(ds)["axes"], "seed"], 0), drop=True)
+    ds = ds.isel(dict.fromkeys([*about.pop("axes"), "seed"], 0), drop=True)
+    del about["proofs"], about["kind"]
     privacy = report and {
         **{name: value for name, value in report._asdict().items() if name != "event"},
         "protects": protects(report.event),
@@ -152,15 +144,11 @@ def single(ds: xarray.Dataset, record: Record, report: Report | None) -> xarray.
 
 
 def record_of(
-    found: Found,
-    study: Study,
-    cell: Cell,
-    seed: int,
-    chunk: Chunk,
-    arrays: Arrays | None,
-    at: tuple[int, int],
+    planned: Planned, chunk: Chunk, arrays: Arrays | None, at: tuple[int, int] = (0, 0)
 ) -> Record:
-    """What is known of a run; its state has the round alone."""
+    """What is known of the run at this place in the arrays of a chunk; its state has the round alone."""
+    study, program = planned.study(chunk), planned.programs[chunk.program]
+    cell = program.cells[chunk.cells[at[1]]]
     rounds, ended, log = cell.rounds, "unfinished", Log()
     if arrays is not None:
         lost, stopped, why = (arrays[name][at] for name in ("diverged_at", "stopped_at", "ended"))
@@ -168,27 +156,34 @@ def record_of(
         ended = LOST.format(int(lost)) if lost == lost else str(why) or DONE
         counts = {name: arrays[name][at] for name in Info._fields}
         seen = np.flatnonzero(np.isfinite(counts["clients"]))
-        if "eps_spent" not in found.options.keep:
+        if "eps_spent" not in planned.options.keep:
             seen = seen[-1:]
         rows = [{name: int(a[k]) for name, a in counts.items()} for k in seen]
-        log = Log(arrays["rounds"][seen].tolist(), [{} for _ in rows], rows)
+        ticks = arrays["rounds"][seen].tolist()
+        log = Log([Entry(t, {}, row) for t, row in zip(ticks, rows, strict=True)])
     end: Any = np.int32(rounds)  # events read no other field of a state
     about = {
         **settings(study.algorithm, study.problem, study.standing),
         "eval_every": chunk.every,
         "until": cell.rounds,
-        "matmul_precision": found.options.matmul_precision,
+        "matmul_precision": planned.options.matmul_precision,
     }
     about |= {"stop": list(chunk.rules)} if chunk.rules else {}
-    if found.options.metrics_on != "train":
-        about["metrics_on"] = found.options.metrics_on
-    state = State(*[end] * len(State._fields))
-    values, sources = cell.values, cell.sources
-    key, problem, facts = found.keys[seed], study.problem, cell.facts
+    if planned.options.metrics_on != "train":
+        about["metrics_on"] = planned.options.metrics_on
     record = Record(
-        study.algorithm, problem, key, values, sources, facts, state, log, about, ended=ended
+        study.algorithm,
+        study.problem,
+        planned.keys[chunk.seeds[at[0]]],
+        cell.values,
+        cell.sources,
+        cell.facts,
+        State(*[end] * len(State._fields)),
+        log,
+        about,
+        ended=ended,
     )
-    if arrays is not None and "x" in arrays and "gradient_bound" in values:
+    if arrays is not None and "x" in arrays and "gradient_bound" in cell.values:
         record.points = ((rounds, jnp.asarray(arrays["x"][at])),)
     return record
 
@@ -257,7 +252,7 @@ def accounted(evaluations: int) -> npt.NDArray[np.int64]:
 
 
 def _facts(
-    found: Found, cell: Cell, runs: Sequence[Record], starts: Sequence[Any]
+    planned: Planned, cell: Cell, runs: Sequence[Record], starts: Sequence[Any]
 ) -> dict[str, float]:
     """The hyper-parameters of a cell, and the privacy of its worst run and of all runs tried.
 
@@ -273,13 +268,11 @@ def _facts(
     out |= {"noisy": float(private), "n": float(cell.facts.n), "stated": 0.0}
     if not private:
         return {**out, "proven_eps": math.inf, "flag": 0.0}
-    tried = _tried(found.grid, cell)
-    shared = found.options.paired and tried > len(found.grid.seeds)
+    tried = _tried(planned.grid, cell)
+    shared = planned.options.paired and tried > len(planned.grid.seeds)
     for run in runs:
         run.points = (*((0, x) for x in starts), *run.points)
-    kinds = {
-        (int(run.state.t), _clamped(run), run.ended.startswith("diverged")): run for run in runs
-    }
+    kinds = {(int(run.state.t), run.clamped, run.ended.startswith("diverged")): run for run in runs}
     report, record = max(
         ((run.privacy(), run) for run in kinds.values()),
         key=lambda pair: (pair[0].proven, pair[0].flag),
@@ -293,14 +286,10 @@ def _facts(
     out |= {name: float(number) for name, number in given.items() if number is not None}
     choice = math.inf if shared else _choice(report.event, tried, report.delta)
     out |= {"tried": float(tried), "eps_of_choice": choice}
-    out["stated"] = float(record.standing.kind == "stated")
-    if (steepest := record.broken()) is not None:
-        out["broken"] = steepest
+    out["stated"] = {Kind.STATED: 1.0, Kind.PROBED: 2.0}.get(record.standing.kind, 0.0)
+    if broken := record.broken():
+        out["broken"] = max(norm for _, norm in broken)
     return {**out, "flag": float(report.flag)}
-
-
-def _clamped(run: Record) -> int:
-    return run.log.counts[-1]["clamped"] if run.log.counts else 0
 
 
 def _tried(grid: Grid, cell: Cell) -> int:
@@ -313,22 +302,17 @@ def _tried(grid: Grid, cell: Cell) -> int:
     return math.prod(tuned) * len(grid.seeds)
 
 
-def _starts(found: Found, study: Study) -> list[Any]:
+def _starts(planned: Planned, study: Study) -> list[Any]:
     """The different initial models, if a cell states a bound of its gradients."""
     if not any("gradient_bound" in cell.values for cell in study.cells):
         return []
-    return list({id(x): x for x in (start(key, study.problem) for key in found.keys)}.values())
+    return list({id(x): x for x in (start(key, study.problem) for key in planned.keys)}.values())
 
 
 @functools.lru_cache(maxsize=4096)
 def _choice(event: Any, runs: int, delta: float) -> float:
     """The eps of releasing all runs of a selection, each with its own noise."""
     return float(best_of(event, runs, delta).eps)
-
-
-def _said(study: Study) -> dict[str, Any]:
-    """The runs of which nothing is proven, by their place on the static axes, and why."""
-    return {"place": list(study.place), "kind": study.standing.kind, "why": study.standing.why}
 
 
 def _where(study: Study, cell: Cell) -> tuple[Any, ...]:
@@ -342,61 +326,45 @@ def _where(study: Study, cell: Cell) -> tuple[Any, ...]:
 class _Table:
     """Variables over axes, seeds and rounds, made as their first values come."""
 
-    def __init__(self, grid: Grid, chunks: Sequence[tuple[Chunk, Arrays | None]]) -> None:
-        self.names = tuple(axis.name for axis in grid.axes)
-        self.cells = tuple(len(axis.values) for axis in grid.axes)
-        self.runs = (*self.cells, len(grid.seeds))
-        self.ticks = sorted(
-            {int(r) for _, found in chunks if found for r in found["rounds"]} or {0}
-        )
+    def __init__(self, grid: Grid, found: Iterable[Arrays | None]) -> None:
+        self.axes = {axis.name: len(axis.values) for axis in grid.axes} | {"seed": len(grid.seeds)}
+        ticks = {int(r) for arrays in found if arrays for r in arrays["rounds"]}
+        self.ticks = sorted(ticks or {0})
         self.data: dict[str, tuple[tuple[str, ...], Array]] = {}
 
     def put(
-        self, name: str, dims: tuple[str, ...], where: Any, values: Any, blank: float = np.nan
+        self,
+        name: str,
+        where: Sequence[Any],
+        values: Any,
+        dims: tuple[str, ...] = (),
+        rounds: Any = (),
+        blank: float = math.nan,
     ) -> None:
-        """Set the values of a run."""
-        values = np.asarray(values)
-        if name not in self.data:
-            kind = np.result_type(values.dtype, np.float32) if values.ndim else np.float64
-            full = np.full((*self.runs, *values.shape), blank, kind)
-            self.data[name] = (*self.names, "seed", *dims), full
-        self.data[name][1][where] = values
+        """Set the values of the runs at these places on the first axes.
 
-    def put_series(
-        self, name: str, dims: tuple[str, ...], where: Any, values: Array, rounds: Array
-    ) -> None:
-        """Set the values of a run, whose rounds may be some of those of all."""
-        if dims[0] == "round" and len(rounds) != len(self.ticks):
+        Their own ``dims`` follow.  If the first of these is the round, they may be some of all rounds.
+        """
+        values = np.asarray(values)
+        if dims[:1] == ("round",) and len(rounds) != len(self.ticks):
             full = np.full((len(self.ticks), *values.shape[1:]), np.nan, values.dtype)
             full[np.searchsorted(self.ticks, rounds)] = values
             values = full
-        self.put(name, dims, where, values)
-
-    def put_cell(self, name: str, where: Any, value: float) -> None:
         if name not in self.data:
-            self.data[name] = self.names, np.full(self.cells, np.nan)
-        self.data[name][1][where] = value
+            axes = [*self.axes][: len(where)]
+            shape = *(self.axes[axis] for axis in axes), *values.shape
+            kind = np.result_type(values.dtype, np.float32) if values.ndim else np.float64
+            self.data[name] = (*axes, *dims), np.full(shape, blank, kind)
+        self.data[name][1][tuple(where)] = values
 
 
-def _applies(table: _Table, grid: Grid) -> None:
-    """Which algorithms have a hyper-parameter that is an axis, where not all have it."""
-    for i, axis in enumerate(grid.numbers):
-        applies = [study.cells[0].place[i] is not None for study in grid.studies]
-        if not all(applies):
-            shape = table.cells[: len(grid.static)]
-            values = np.ones(shape)
-            for study, does in zip(grid.studies, applies, strict=True):
-                values[study.place] = does
-            table.data[f"applies_{axis.name}"] = table.names[: len(shape)], values
-
-
-def _coordinates(table: _Table, found: Found, alike: bool) -> dict[str, Any]:
-    axes, grid = found.grid.axes, found.grid
+def _coordinates(table: _Table, planned: Planned, alike: bool) -> dict[str, Any]:
+    axes, grid = planned.grid.axes, planned.grid
     coords: dict[str, Any] = {axis.name: (axis.name, list(axis.labels)) for axis in axes}
     coords["seed"] = ("seed", list(grid.seeds))
     coords["round"] = ("round", np.asarray(table.ticks, np.int32))
     dims = {dim for of, _ in table.data.values() for dim in of}
-    if "client" in dims or (alike and "clients" in found.options.keep):
+    if "client" in dims or (alike and "clients" in planned.options.keep):
         coords["client"] = ("client", clients_of(grid.studies[0].problem))
     if "quantile" in dims:
         coords["quantile"] = ("quantile", np.asarray(DECILES))
@@ -415,15 +383,15 @@ def clients_of(problem: Problem) -> Array:
 # --- names and units -----------------------------------------------------------------------------
 
 
-def _label(out: xarray.Dataset, found: Found) -> None:
+def _label(out: xarray.Dataset, planned: Planned) -> None:
     """Give each variable its type, unit and name."""
-    data = found.options.metrics_on
-    stated = all(study.standing.kind == "stated" for study in found.grid.studies)
+    data = planned.options.metrics_on
+    stated = all(study.standing.kind == Kind.STATED for study in planned.grid.studies)
     for key in list(out.variables):
         name = str(key)
         if name in WHOLE or name.startswith("applies_"):
             out[key] = out[key].astype(np.int32)
-        units, words = _words(name, found.grid)
+        units, words = _words(name, planned.grid)
         words = words if data == "train" else words.replace("training", data)
         if stated:
             words = words.replace("eps proven", "eps by the user's event, not checked,")
@@ -432,7 +400,7 @@ def _label(out: xarray.Dataset, found: Found) -> None:
         out["utility"].attrs["comment"] = (
             "average over the evaluated rounds so far, round 0 included"
         )
-    some = {study.problem.evaluated for study in found.grid.studies}
+    some = {study.problem.evaluated for study in planned.grid.studies}
     if len(some) == 1 and (k := some.pop()) is not None and data == "train" and "loss" in out:
         out["loss"].attrs["comment"] = f"on {k:,} records of each client, evenly spaced"
     if "eps_spent" in out:

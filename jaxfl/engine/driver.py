@@ -18,7 +18,7 @@ import functools
 import hashlib
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping
 from typing import Any, Protocol
 
 import cloudpickle
@@ -60,7 +60,7 @@ class Driver:
         self.seconds = seconds or CHUNK_SECONDS
         self.failures: dict[int, str] = {}  # reasons of chunks that were tried often enough
         self.settings = {name: getattr(jax.config, f"jax_{name}") for name in worker.SETTINGS}
-        for program in filter(None, content.programs):
+        for program in content.programs.values():
             require(
                 not placement(program.problem, jax.devices()).leaves,
                 f"The clients of {program.problem.name} are split over devices",
@@ -68,14 +68,14 @@ class Driver:
             )
 
     def replies(
-        self, todo: Sequence[tuple[int, Chunk]], divide: Callable[[int, int], Any]
+        self, todo: Mapping[int, Chunk], divide: Callable[[int, int], Mapping[int, Chunk]]
     ) -> Generator[tuple[int, Arrays] | None, None, None]:
         """Numbers and arrays of chunks as they come, and None while there are none.
 
         ``failures`` has the chunks that do not come.  ``divide(number, parts)`` returns the halves of
         a chunk that is too large, which take its place.
         """
-        waiting = deque((number, chunk, 0) for number, chunk in todo)
+        waiting = deque((number, chunk, 0) for number, chunk in todo.items())
         flying: dict[int, tuple[Any, Chunk, int]] = {}
         pause = SOON
         try:
@@ -87,7 +87,7 @@ class Driver:
                 for number in ended:
                     future, chunk, tries = flying.pop(number)
                     reply = self._reply(future)
-                    halves = divide(number, reply["parts"]) if "large" in reply else ()
+                    halves = divide(number, reply["parts"]) if "large" in reply else {}
                     if "checkpoint" in reply:
                         self.saves.keep(number, reply["checkpoint"])
                     if "arrays" in reply:
@@ -95,7 +95,7 @@ class Driver:
                     elif "checkpoint" in reply:
                         waiting.appendleft((number, chunk, 0))
                     elif halves:
-                        waiting.extendleft((*half, 0) for half in reversed(halves))
+                        waiting.extendleft((*half, 0) for half in reversed([*halves.items()]))
                     elif tries < TRIES and "large" not in reply:
                         waiting.append((number, chunk, tries))
                     else:
@@ -119,7 +119,7 @@ class Driver:
             "seconds": self.seconds,
             "cpus": getattr(self.executor, "cpus", None),
             "keep": self.saves.store.keep,
-            "checkpoint": self.saves.found(number, chunk),
+            "checkpoint": self.saves.found(number),
             "cadence": self.saves.cadence if pauses else None,
         }
         try:

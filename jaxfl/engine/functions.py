@@ -13,9 +13,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxfl.algorithms.composition import by_messages, in_plain
+from jaxfl.algorithms.probes import probed
 from jaxfl.algorithms.registry import one_algorithm
 from jaxfl.algorithms.resolution import build, resolve
-from jaxfl.algorithms.standing import standing
 from jaxfl.core.checks import one_key, one_path, one_problem
 from jaxfl.core.errors import InputError, require, shown
 from jaxfl.core.files import arrays, reading, replace
@@ -34,7 +34,7 @@ from jaxfl.core.types import (
 )
 from jaxfl.data import samples
 from jaxfl.engine.checkpoint import plain_array
-from jaxfl.engine.log import Log
+from jaxfl.engine.log import Entry, Log
 from jaxfl.engine.memory import check_room
 from jaxfl.engine.program import home_of, of_clients
 from jaxfl.engine.runs import Record
@@ -110,8 +110,9 @@ class Functions:
         clamped = whole("clamped", clamped, 0)
         end: Any = np.int32(t)  # privacy reads no other field of a state
         state = State(*[end] * len(State._fields))
-        settings = {"proof": list(standing(self.algorithm, self.problem))}
-        log, key = Log([t], [{}], [{"clamped": clamped}]), jax.random.key(0)
+        proof = probed(self.algorithm, self.problem, known.values, known.facts.d)
+        settings = {"proof": list(proof)}
+        log, key = Log([Entry(t, {}, {"clamped": clamped})]), jax.random.key(0)
         record = Record(
             self.algorithm, self.problem, key, *known, state=state, log=log, settings=settings
         )

@@ -10,9 +10,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
+from jaxfl.algorithms.probes import probed
 from jaxfl.algorithms.registry import PARTS, one_algorithm
 from jaxfl.algorithms.resolution import resolve
-from jaxfl.algorithms.standing import standing
 from jaxfl.core.checks import one_problem
 from jaxfl.core.errors import InputError, require, shown
 from jaxfl.core.params import closest, number, reads, varies, whole
@@ -98,9 +98,8 @@ class Grid(NamedTuple):
 
 def spans(given: Mapping[str, Any]) -> tuple[dict[str, tuple[Any, ...]], dict[str, Any]]:
     """Divide keywords into axes, which are lists of values, and values for all runs."""
-    listed = {name: value for name, value in given.items() if _is_axis(value)}
-    fixed = {name: value for name, value in given.items() if name not in listed}
-    return {name: _values(name, values) for name, values in listed.items()}, fixed
+    axes = {name: _values(name, value) for name, value in given.items() if _is_axis(value)}
+    return axes, {name: value for name, value in given.items() if name not in axes}
 
 
 def _is_axis(value: Any) -> bool:
@@ -120,35 +119,40 @@ def lay_out(
     metrics_on: str,
 ) -> Grid:
     """The grid with every cell resolved, including theory's defaults and calibrated noise."""
-    given = dict(axes)
+    given, numbers = dict(axes), dict(numbers)
     cells = math.prod(map(len, given.values()))
     way = "give fewer values, or divide them over several sweeps"
     require(cells <= MOST, lambda: f"The grid has {cells:,} cells, and the most are {MOST:,}", way)
     for name in given.keys() & {"seed", "round"}:
         raise InputError(f"The grid has an axis {name!r}", "seeds are given as seeds=, rounds run")
-    parts = {name: value for name, value in numbers.items() if name in PARTS}
-    numbers = {name: value for name, value in numbers.items() if name not in PARTS}
+    parts = {name: numbers.pop(name) for name in [*numbers] if name in PARTS}
     numbers = {name: schedule(value) if varies(value) else value for name, value in numbers.items()}
-    make, asked = _maker(build, given, parts)
-    pose, asked_too = _poser(problem, given)
-    taken = asked | asked_too
-    static = [_static(n, given[n], n in asked_too) for n in given if n in taken]
-    spanned = [_numbers(name, values) for name, values in given.items() if name not in taken]
+    make, taken = _maker(build, given, parts)
+    pose, posing = _poser(problem, given)
+    static, spanned = [], []
+    for name, values in given.items():
+        if name in taken | posing:
+            static.append(Axis(name, values, _labels(values), True, name in posing))
+        else:
+            values = tuple(_number(name, value) for value in values)
+            spanned.append(Axis(name, values, _labels(values), False))
     static.sort(key=lambda axis: axis.name != "algorithm")
     combined = []
     for place in itertools.product(*(range(len(axis.values)) for axis in static)):
         chosen = {axis.name: axis.values[i] for axis, i in zip(static, place, strict=True)}
         combined.append((place, make(chosen), pose(chosen), chosen))
+    algorithms = [algorithm for _, algorithm, *_ in combined]
+    names = tuple(dict.fromkeys(algorithm.name for algorithm in algorithms))
     if not static or static[0].name != "algorithm":
-        names = tuple(dict.fromkeys(algorithm.name for _, algorithm, *_ in combined))
-        require(
-            len(names) <= 1,
-            lambda: f"build makes {', '.join(names)}",
-            "let it take `algorithm`, and span that axis",
-        )
+        made = f"build makes {', '.join(names)}"
+        require(len(names) <= 1, made, "let it take `algorithm`, and span that axis")
         static.insert(0, Axis("algorithm", names, names, True))
-        combined = [((0, *place), made, posed, chosen) for place, made, posed, chosen in combined]
-    _known(spanned, numbers, [algorithm for _, algorithm, *_ in combined])
+        combined = [((0, *place), *rest) for place, *rest in combined]
+    everything = {param.name for a in algorithms for param in a.params} | {"rounds"}
+    for name in (*(axis.name for axis in spanned), *numbers):
+        if name not in everything:
+            kind = f"hyper-parameter of {' or '.join(names)} named"
+            raise InputError(closest(kind, name, everything))
     known: dict[int, tuple[ProblemFacts, Problem, Problem | None]] = {}
     studies = []
     for place, algorithm, posed, chosen in combined:
@@ -156,9 +160,9 @@ def lay_out(
             held = None if metrics_on == PROTECTED else held_out(posed, metrics_on)
             known[id(posed)] = facts_of(posed, None), measured(posed), held
         facts, read, held = known[id(posed)]
-        cells_of = _cells(algorithm, chosen, spanned, facts, numbers, noise)
-        proof = standing(algorithm, posed)
-        studies.append(Study(place, algorithm, posed, read, held, tuple(cells_of), proof))
+        cells_of = tuple(_cells(algorithm, chosen, spanned, facts, numbers, noise))
+        proof = probed(algorithm, posed, cells_of[0].values, facts.d)
+        studies.append(Study(place, algorithm, posed, read, held, cells_of, proof))
     return Grid(tuple(static), tuple(spanned), seeds_of(seeds), tuple(studies))
 
 
@@ -173,13 +177,15 @@ def _cells(
     mine = algorithm.names | {"rounds"}
     fixed = {name: value for name, value in fixed.items() if name in mine}
     spans = [range(len(axis.values)) if axis.name in mine else (None,) for axis in spanned]
+    unsaid = (
+        {"algorithm"} if "rounds" in (axis.name for axis in spanned) else {"algorithm", "rounds"}
+    )
     for place in itertools.product(*spans):
         here = [(axis, i) for axis, i in zip(spanned, place, strict=True) if i is not None]
         given = {**fixed, **{axis.name: axis.values[i] for axis, i in here}}
         named = {**chosen, **given}
         # what is given, in words that do not depend on the rest of the grid
-        asked = sorted(named.keys() - {"algorithm"} - (set() if _spans(spanned) else {"rounds"}))
-        label = "|".join(f"{name}={word(named[name])}" for name in asked)
+        label = "|".join(f"{name}={word(named[name])}" for name in sorted(named.keys() - unsaid))
         T = given.pop("rounds", None)
         try:
             values, sources = resolve(algorithm, given, facts._replace(rounds=T), noise)
@@ -193,112 +199,91 @@ def _cells(
         yield Cell(place, label, values, sources, there, rounds, given)
 
 
-def _spans(spanned: Sequence[Axis]) -> bool:
-    return any(axis.name == "rounds" for axis in spanned)
-
-
 # --- static axes --------------------------------------------------------------------------------
+
+
+Make: TypeAlias = Callable[[Mapping[str, Any]], Any]  # of the values on static axes
 
 
 def _maker(
     build: Build, given: dict[str, tuple[Any, ...]], parts: dict[str, Any]
-) -> tuple[Callable[[dict[str, Any]], Algorithm], set[str]]:
+) -> tuple[Make, set[str]]:
     """A function from the static values to the algorithm, and the static axes that it takes."""
-    if isinstance(build, str | Algorithm) or not callable(build):
-        _single("algorithm", given, "algorithm")
-        one = isinstance(build, str | Algorithm)
-        listed: list[Any] = [build] if one else [*build] if isinstance(build, Iterable) else []
-        require(
-            listed and all(isinstance(a, str | Algorithm) for a in listed),
-            "must be algorithms, their names, or a function",
-            algorithm=build,
-        )
-        roles = PARTS & given.keys()
-        if roles:  # parts are axes of the algorithms that are named
-            given["algorithm"] = _values("algorithm", listed)
+    if callable(build) and not isinstance(build, str | Algorithm):
+        require(not parts, "belongs to algorithms by name", "let build make it", **parts)
 
-            def named(chosen: dict[str, Any]) -> Algorithm:
-                exchanged = {role: chosen[role] for role in roles}
-                return one_algorithm(chosen["algorithm"], {**parts, **exchanged})
+        def checked(made: Any) -> Algorithm:
+            named = isinstance(made, str | Algorithm)
+            require(named, lambda: f"build must return an algorithm, and returned {shown(made)}")
+            return one_algorithm(made)
 
-            return named, {"algorithm", *roles}
-        made = [one_algorithm(a, {**parts}) for a in listed]
-        given["algorithm"] = _values("algorithm", made)
-        return (lambda chosen: chosen["algorithm"]), {"algorithm"}
-    require(not parts, "belongs to algorithms by name", "let build make it", **parts)
-    takes = _takes(build, given)
-    called = _once(build, takes)
-
-    def make(chosen: dict[str, Any]) -> Algorithm:
-        made = called(chosen)
-        named = isinstance(made, str | Algorithm)
-        require(named, lambda: f"build must return an algorithm, and returned {shown(made)}")
-        return one_algorithm(made)
-
-    return make, takes
-
-
-def _single(axis: str, given: Mapping[str, Any], argument: str) -> None:
+        return _once(build, given, checked)
+    one = isinstance(build, str | Algorithm)
+    listed: list[Any] = [build] if one else [*build] if isinstance(build, Iterable) else []
     require(
-        axis not in given,
-        lambda: f"The grid has an axis {axis!r}, and {argument}= names several",
-        "drop it",
+        listed and all(isinstance(a, str | Algorithm) for a in listed),
+        "must be algorithms, their names, or a function",
+        algorithm=build,
     )
+    roles = PARTS & given.keys()  # parts are axes of the algorithms that are named
+    if not roles:
+        listed = [one_algorithm(a, {**parts}) for a in listed]
+    _name_axis("algorithm", listed, given)
+
+    def make(chosen: Mapping[str, Any]) -> Algorithm:
+        exchanged = {**parts, **{role: chosen[role] for role in roles}} if roles else {}
+        return one_algorithm(chosen["algorithm"], exchanged)
+
+    return make, {"algorithm", *roles}
 
 
-def _poser(
-    problem: Problems, given: dict[str, tuple[Any, ...]]
-) -> tuple[Callable[[dict[str, Any]], Problem], set[str]]:
-    if isinstance(problem, Problem):
-        one_problem(problem)
-        return (lambda chosen: problem), set()
+def _poser(problem: Problems, given: dict[str, tuple[Any, ...]]) -> tuple[Make, set[str]]:
+    """A function from the static values to the problem, and the static axes that it takes."""
     if isinstance(problem, Mapping):
-        _single("problem", given, "problem")
-        given["problem"] = _values("problem", [*problem])
         for one in problem.values():
             axis = "problems by name are a mapping to Problems, and axes are keywords, as in lr=[0.1, 0.3]"
             require(not _is_axis(one), axis, problem=problem)
             one_problem(one)
+        _name_axis("problem", [*problem], given)
         return (lambda chosen: problem[chosen["problem"]]), {"problem"}
+    if isinstance(problem, Problem):
+        one_problem(problem)
+        return (lambda chosen: problem), set()
     require(callable(problem), "must be a Problem, several by name, or a function", problem=problem)
-    takes = _takes(problem, given)
-    called = _once(problem, takes)
-    return (lambda chosen: one_problem(called(chosen))), takes
+    return _once(problem, given, one_problem)
 
 
-def _once(f: Callable[..., Any], takes: set[str]) -> Callable[[dict[str, Any]], Any]:
-    """``f`` of the static values that it takes, called once for each combination."""
+def _name_axis(name: str, values: list[Any], given: dict[str, tuple[Any, ...]]) -> None:
+    several = f"The grid has an axis {name!r}, and {name}= names several"
+    require(name not in given, several, "drop it")
+    given[name] = _values(name, values)
+
+
+def _once(
+    f: Callable[..., Any], given: Mapping[str, tuple[Any, ...]], check: Callable[[Any], Any]
+) -> tuple[Make, set[str]]:
+    """``f`` of static values, called once for each combination of those that it takes, and these axes.
+
+    With ``**`` it takes all axes that are not numeric.
+    """
     made: dict[tuple[str, ...], Any] = {}
-
-    def call(chosen: dict[str, Any]) -> Any:
-        mine = {name: value for name, value in chosen.items() if name in takes}
-        key = tuple(map(word, mine.values()))
-        if key not in made:
-            made[key] = f(**mine)
-        return made[key]
-
-    return call
-
-
-def _takes(f: Callable[..., Any], given: Mapping[str, tuple[Any, ...]]) -> set[str]:
-    """The axes that ``f`` takes by name; with ``**`` all that are not numeric."""
     parameters = inspect.signature(f).parameters
-    out = {name for name in given if name in parameters}
+    takes = {name for name in given if name in parameters}
     for name, p in parameters.items():
         optional = p.default is not p.empty or p.kind in (p.VAR_KEYWORD, p.VAR_POSITIONAL)
         if name not in given and not optional:
             raise InputError(f"{word(f)} asks for {name}", "give the grid an axis of that name")
-    if any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
-        out |= {name for name in given if not all(map(_is_number, given[name]))}
-    return out
+        if p.kind is p.VAR_KEYWORD:
+            takes |= {name for name in given if not all(map(_is_number, given[name]))}
 
+    def call(chosen: Mapping[str, Any]) -> Any:
+        mine = {name: value for name, value in chosen.items() if name in takes}
+        key = tuple(map(word, mine.values()))
+        if key not in made:
+            made[key] = check(f(**mine))
+        return made[key]
 
-def _known(spanned: list[Axis], fixed: Mapping[str, Any], algorithms: list[Algorithm]) -> None:
-    everything = {param.name for a in algorithms for param in a.params} | {"rounds"}
-    for name in [*(axis.name for axis in spanned), *fixed]:
-        if name not in everything:
-            whose = " or ".join(dict.fromkeys(a.name for a in algorithms))
-            raise InputError(closest(f"hyper-parameter of {whose} named", name, everything))
+    return call, takes
 
 
 # --- values and their labels ---------------------------------------------------------------------
@@ -321,9 +306,8 @@ def _values(name: str, values: Iterable[Any]) -> tuple[Any, ...]:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) or (
-        isinstance(value, Schedule) or (isinstance(value, str) and ":" in value)
-    )
+    text = isinstance(value, str) and ":" in value
+    return text or isinstance(value, int | float | Schedule)
 
 
 def word(value: Any) -> str:
@@ -335,40 +319,28 @@ def word(value: Any) -> str:
     return str(value)
 
 
-def _static(name: str, values: tuple[Any, ...], posed: bool) -> Axis:
+def _labels(values: tuple[Any, ...]) -> tuple[Any, ...]:
     numeric = all(isinstance(v, int | float) and not isinstance(v, bool) for v in values)
-    labels = tuple(map(float, values)) if numeric else tuple(map(word, values))
-    return Axis(name, values, labels, True, posed)
+    return tuple(map(float if numeric else word, values))
 
 
-def _numbers(name: str, values: tuple[Any, ...]) -> Axis:
-    read: list[Any] = []
-    for value in values:
-        if (isinstance(value, str) and not reads(value)) or callable(value):
-            read.append(schedule(value, word(value)))
-        elif name == "rounds":
-            read.append(whole(name, value, 1))
-        elif isinstance(value, Schedule):
-            read.append(value)
-        else:
-            number(name, value)
-            read.append(value)
-    plain = not any(isinstance(value, Schedule) for value in read)
-    labels = tuple(map(float, read)) if plain else tuple(map(word, read))
-    return Axis(name, tuple(read), labels, False)
+def _number(name: str, value: Any) -> Any:
+    """A value of a hyper-parameter on its axis."""
+    if (isinstance(value, str) and not reads(value)) or callable(value):
+        return schedule(value, word(value))
+    if name == "rounds":
+        return whole(name, value, 1)
+    if not isinstance(value, Schedule):
+        number(name, value)
+    return value
 
 
 def seeds_of(seeds: int | Sequence[int]) -> tuple[int, ...]:
+    if not isinstance(seeds, Iterable):
+        return tuple(range(whole("seeds", seeds, 1, MOST)))
     try:
-        if isinstance(seeds, bool):
-            raise TypeError
-        some: Any = seeds
-        some = range(operator.index(some)) if hasattr(seeds, "__index__") else some
-        listed = tuple(itertools.islice(some, MOST + 1))
-        out = tuple(int(seed) for seed in listed)
-        if any(seed != given for seed, given in zip(out, listed, strict=True)):
-            raise ValueError
-    except (TypeError, ValueError):
+        out = tuple(map(operator.index, itertools.islice(seeds, MOST + 1)))
+    except TypeError:
         raise InputError("must be a number of seeds, or a list", seeds=seeds) from None
     require(len(out) <= MOST, lambda: f"are more than {MOST:,}", "take fewer", seeds=seeds)
     different = out and min(out) >= 0 and max(out) < 2**31 and len(set(out)) == len(out)

@@ -5,6 +5,7 @@ Participation depends on the run's key alone, so that it can be drawn again.
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import NamedTuple, TypeAlias
 
@@ -16,7 +17,6 @@ import numpy.typing as npt
 from jaxfl.algorithms.resolution import build
 from jaxfl.core.errors import InputError
 from jaxfl.core.hosts import on_host
-from jaxfl.core.progress import plural
 from jaxfl.core.types import Clients
 from jaxfl.engine.runs import Record
 from jaxfl.privacy.accountants import STATUS, epsilon
@@ -32,7 +32,6 @@ PUBLISH = "; publish this largest eps, which holds for every client"
 KNOWN = (
     " (the rounds of a client count as known, so that drawing clients at random amplifies nothing)"
 )
-NAMED = 10  # clients with a line of their own
 KINDS = 64  # of clients, by rounds and samples: each needs an accountant
 
 
@@ -61,21 +60,7 @@ class Ledger(NamedTuple):
     def __str__(self) -> str:
         shares = spread(self.turns, self.proven, self.claimed, self.clients)
         how = f"{self.method} ({STATUS[self.status]})" if self.status else self.method
-        return (
-            f"{self.turns.size} clients, {shares}; delta = {self.delta:.3g}, {how}" + self._named()
-        )
-
-    def _named(self) -> str:
-        """A line for each client that has a name, the largest eps first."""
-        if not self.clients.names or self.alike:
-            return ""
-        order = np.argsort(-self.proven, kind="stable")
-        lines = [
-            f"\n  {self.clients.name(i)}: proven eps {self.proven[i]:.4g} in {between(self.turns[[i]])}"
-            for i in order[:NAMED].tolist()
-        ]
-        more = order.size - NAMED
-        return "".join(lines) + f"\n  and {plural(more, 'client')} with less" * (more > 0)
+        return f"{self.turns.size} clients, {shares}; delta = {self.delta:.3g}, {how}"
 
 
 def spread(turns: Ints, proven: Floats, claimed: Floats | None, clients: Clients) -> str:
@@ -127,17 +112,13 @@ def turns(run: Record, rounds: int | None = None) -> Ints:
 def ledger(run: Record, delta: float | None = None, method: str | None = None) -> Ledger:
     """eps_i of each client for its C_i and its number of samples, for the rounds that count."""
     delta = check_delta(run.values.get("delta", 1e-5) if delta is None else delta)
-    sizes, C = on_host(run.problem.count), turns(run, run.counted)
-    proven, claimed = np.zeros(C.size), np.zeros(C.size)
-    found: dict[tuple[int, int], tuple[float, str, str, float]] = {}
-    for i, key in enumerate(zip(C.tolist(), sizes.tolist(), strict=True)):
-        if key not in found:
-            found[key] = _of_one(run, *key, delta, method)
-        proven[i], claimed[i] = found[key][0], found[key][3]
-    worst = int(np.argmax(proven))
-    _, how, status, _ = found[int(C[worst]), int(sizes[worst])]
+    counted = turns(run, run.counted)
+    kind = functools.cache(functools.partial(_of_one, run, delta, method))
+    found = list(map(kind, counted.tolist(), on_host(run.problem.count).tolist()))
+    proven, claimed = (np.array([one[i] for one in found]) for i in (0, 3))
+    _, how, status, _ = found[int(np.argmax(proven))]
     has_claim = run.algorithm.cited and not np.isnan(claimed).any()
-    took_part = C if run.counted == int(run.state.t) else turns(run)
+    took_part = counted if run.counted == int(run.state.t) else turns(run)
     return Ledger(
         took_part, proven, claimed if has_claim else None, delta, how, status, run.problem.clients
     )
@@ -156,18 +137,17 @@ def differing(run: Record) -> Ledger | None:
     event = run.algorithm.event(run.values, run.facts) if run.algorithm.event else None
     if getattr(event, "unit", "record") == "client":
         return None
-    kinds = set(
-        zip(turns(run, run.counted).tolist(), on_host(run.problem.count).tolist(), strict=True)
-    )
-    if len(kinds) > KINDS:
+    counts = turns(run, run.counted).tolist(), on_host(run.problem.count).tolist()
+    if len(set(zip(*counts, strict=True))) > KINDS:
         return None
     found = ledger(run)
     return None if found.alike else found
 
 
 def _of_one(
-    run: Record, C: int, m: int, delta: float, method: str | None
+    run: Record, delta: float, method: str | None, C: int, m: int
 ) -> tuple[float, str, str, float]:
+    """The eps of a client with m records in C rounds, its proof and status, and the eps that is claimed."""
     facts = run.facts._replace(m=m, sizes=(m,))
     values = {**run.values, "rounds": run.counted, "turns": C, "delta": delta}
     event = run.event(run.counted, facts, turns=C, delta=delta)
@@ -175,7 +155,7 @@ def _of_one(
     counts = isinstance(event, Unproven) or hidden or run.settings.get("stop")
     if C == 0 and not counts:
         # Where whole clients are protected, participation is too: these are counted below.
-        return 0.0, "never took part", "U" if isinstance(event, Stated) else "E", 0.0
+        return 0.0, "never took part", event.status if isinstance(event, Stated) else "E", 0.0
     proof = epsilon(event, delta, method)
     claim = run.algorithm.claim(values, facts)
     return proof.eps, proof.method, proof.status, math.nan if claim is None else float(claim.eps)

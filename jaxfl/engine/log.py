@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -48,17 +48,10 @@ class Log:
     An interrupt may come between any two lines: each change is one append, or one assignment.
     """
 
-    def __init__(
-        self,
-        rounds: Sequence[int] = (),
-        metrics: Sequence[dict[str, Any]] = (),
-        counts: Sequence[Counts] = (),
-        total: Mapping[str, Any] | None = None,
-    ) -> None:
-        past = [Entry(*one) for one in zip(rounds, metrics, counts, strict=True)]
+    def __init__(self, past: Sequence[Entry] = (), total: Counts | None = None) -> None:
         if total is None:
             total = past[-1].counts if past else dict.fromkeys(Info._fields, 0)
-        self.content = Content(past, dict(total), [])
+        self.content = Content([*past], total, [])
 
     def add(self, t: int, counts: Info, metrics: dict[str, Any] | None = None) -> None:
         """Take the results of a call up to round ``t``."""
@@ -88,14 +81,17 @@ class Log:
         self.read()
         self.content = self.content._replace(past=self.content.past[:-1])
 
-    def at(self, seed: int, cell: int) -> Log:
-        """The log of one run of a chunk."""
+    def first(self) -> Log:
+        """The log of the first run of a chunk."""
 
         def of(counts: Counts) -> Counts:
-            return {name: int(a[seed, cell]) for name, a in counts.items()}
+            return {name: int(a[0, 0]) for name, a in counts.items()}
 
-        metrics = [{name: a[seed, cell] for name, a in one.items()} for one in self.metrics]
-        return Log(self.rounds, metrics, [of(one) for one in self.counts], of(self.total))
+        def one(entry: Entry) -> Entry:
+            metrics = {name: a[0, 0] for name, a in entry.metrics.items()}
+            return Entry(entry.round, metrics, of(entry.counts))
+
+        return Log([one(entry) for entry in self.entries], of(self.total))
 
     @property
     def entries(self) -> list[Entry]:

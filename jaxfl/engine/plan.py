@@ -2,20 +2,21 @@
 
 A program is one compilation: cells of one study whose arrays have the same shapes.  k, b and T fill
 static capacities.  Cells which differ in them share a program, unless padding would more than double the
-work of the smaller ones.  A chunk is computed by one call: cells with the same batch and number of
+work of one of them.  A chunk is computed by one call: cells with the same batch and number of
 rounds, whose draws are made once.
 
-A run has an address, a digest of all that decides its numbers.  A folder lists the addresses of the runs
-that are planned in it: to resume is to compute what is planned and has no result, to extend is to plan
-the runs whose address is not listed.
+A run has an address, digests of what was asked for it and of what its rounds read.  A folder lists the
+addresses of the runs that are planned in it: to resume is to compute what is planned and has no result, to
+extend is to plan the runs whose address is not listed.
 """
 
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -39,7 +40,6 @@ __all__ = [
     "addresses",
     "chunks",
     "digest",
-    "every",
     "halves",
     "key_word",
     "looks",
@@ -50,7 +50,7 @@ __all__ = [
     "work_of",
 ]
 
-PADDING = 2.0  # most work of the smaller cells with padding, relative to that without
+PADDING = 2.0  # most work of a cell with padding, relative to that without
 # equal in a chunk: otherwise each cell gathers its own rows, or waits for the longest run
 SEPARATE = ("batch", "cohort", "local_steps", "rounds")
 BETTER = ("refresh", "k")  # equal in a chunk if chunks still have so many cells:
@@ -74,9 +74,7 @@ class Options(NamedTuple):
 
     def words(self) -> dict[str, Any]:
         """The options in words, as a folder keeps them."""
-        own = {"metrics": [name for name, _ in self.extra]}
-        stop = None if self.stop is None else list(self.stop)
-        return {**self._asdict(), "stop": stop, "keep": list(self.keep), **own} | {"extra": None}
+        return {**self._asdict(), "extra": None, "metrics": [name for name, _ in self.extra]}
 
 
 class Program(NamedTuple):
@@ -136,15 +134,14 @@ def key_word(key: Key) -> str:
 
 def addresses(study: Study, options: Options) -> list[Address]:
     """The address of each cell of a study."""
-    shared, unstopped = (_shared(study, o) for o in (options, options._replace(stop=None)))
-    out = []
+    shared, out = _shared(study, options), []
     for cell in study.cells:
         # cells of a seed share its draws, or each has its own by its label
         draws = "" if options.paired else cell.label
         asked = {name: word(value) for name, value in cell.given.items()}
-        everything = [shared, values_of(cell), cell.rounds, options.eval_every, draws]
-        setting = digest([unstopped, asked, options.eval_every, options.noise, draws])
-        out.append(Address(digest(everything), setting, cell.rounds, trail(study, cell, options)))
+        setting = digest([shared, asked, options.eval_every, options.noise, draws])
+        seen = trail(study, cell, options)
+        out.append(Address(digest([setting, seen, options.stop]), setting, cell.rounds, seen))
     return out
 
 
@@ -157,22 +154,22 @@ def trail(study: Study, cell: Cell, options: Options, rounds: int | None = None)
         if read(study.algorithm, name, value)
     }
     draws = "" if options.paired else cell.label
-    return digest([_shared(study, options._replace(stop=None)), values, T, draws])
+    return digest([_shared(study, options), values, T, draws])
 
 
 def _shared(study: Study, options: Options) -> list[Any]:
     described = settings(study.algorithm, study.problem, study.standing)
     words = options.words()
-    kept = {name: words[name] for name in ("metrics", "metrics_on", "stop", "matmul_precision")}
+    kept = {name: words[name] for name in ("metrics", "metrics_on", "matmul_precision")}
     large = [name for name in options.keep if name != "eps_spent"]  # which is computed at the end
     draws = jax.config.values["jax_threefry_partitionable"]
     return [{name: described[name] for name in SAME}, kept, large, draws]
 
 
-def values_of(cell: Cell) -> dict[str, Any]:
+def values_of(cell: Cell) -> dict[str, str]:
     """Values to nine digits: the last digits of a calibration may differ between machines."""
     return {
-        name: [str(value), digest(_over(value, cell.rounds, cell).tolist())]
+        name: f"{value}, {digest(_over(value, cell.rounds, cell).tolist())}"
         if isinstance(value, Schedule)
         else f"{float(value):.9g}"
         for name, value in cell.values.items()
@@ -187,18 +184,16 @@ def _over(value: Schedule, rounds: int, cell: Cell) -> Any:
 
 
 def programs(
-    grid: Grid, cells: Mapping[int, Sequence[int]] | None = None, began: int = 0
+    grid: Grid, cells: Sequence[tuple[int, int]] | None = None, began: int = 0
 ) -> list[Program]:
-    """The programs of a grid, or of cells at some positions of its studies, as few as padding allows."""
+    """The programs of a grid, or of the cells at these studies and places, as few as padding allows."""
     if cells is None:
-        cells = {i: range(len(study.cells)) for i, study in enumerate(grid.studies)}
-    out = []
-    for i, places in cells.items():
-        study = grid.studies[i]
-        known = {id(study.cells[j]): j for j in places}
-        for some in _buckets(study, [study.cells[j] for j in places]):
-            out.append(program_of(grid, i, [known[id(cell)] for cell in some], began))
-    return out
+        cells = [(i, j) for i, study in enumerate(grid.studies) for j in range(len(study.cells))]
+    return [
+        program_of(grid, i, places, began)
+        for i, some in itertools.groupby(cells, key=lambda at: at[0])
+        for places in _buckets(grid.studies[i], [j for _, j in some])
+    ]
 
 
 def program_of(grid: Grid, number: int, places: Sequence[int], began: int = 0) -> Program:
@@ -255,24 +250,21 @@ def chunks(
     return [
         Chunk(
             number,
-            tuple(group[i : i + wide]),
-            tuple(seeds[s : s + tall]),
+            cells,
+            some,
             (tall, wide),
-            every(program, group[0], eval_every),
+            _every(program.problem, program.cells[cells[0]]) if eval_every is None else eval_every,
             after,
         )
         for group in groups
-        for i in range(0, len(group), wide)
-        for s in range(0, len(seeds), tall)
+        for cells in _split(group, wide)
+        for some in _split(seeds, tall)
     ]
 
 
-def every(program: Program, cell: int, eval_every: int | None) -> int:
-    """Rounds between evaluations: as given, or as the work of a run suggests."""
-    if eval_every is not None:
-        return eval_every
-    one = program.cells[cell]
-    return cadence(one.facts.rounds or one.rounds, work(program.problem, one.values, one.facts))
+def _every(problem: Problem, cell: Cell) -> int:
+    """Rounds between evaluations, as the work of a run suggests."""
+    return cadence(cell.facts.rounds or cell.rounds, work(problem, cell.values, cell.facts))
 
 
 def halves(number: int, chunk: Chunk, parts: int) -> list[Chunk]:
@@ -294,8 +286,8 @@ def halves(number: int, chunk: Chunk, parts: int) -> list[Chunk]:
     ]
 
 
-def _split(positions: tuple[int, ...], most: int) -> list[tuple[int, ...]]:
-    return [positions[i : i + most] for i in range(0, len(positions), most)]
+def _split(positions: Sequence[int], most: int) -> list[tuple[int, ...]]:
+    return [tuple(positions[i : i + most]) for i in range(0, len(positions), most)]
 
 
 def work_of(program: Program, chunk: Chunk) -> Work:
@@ -353,32 +345,17 @@ def _same(value: Any) -> Any:
 # --- padding -------------------------------------------------------------------------------------
 
 
-def _buckets(study: Study, cells: list[Cell]) -> Iterator[list[Cell]]:
-    """Split the cells in halves, recursively, while padding costs the smaller ones too much work."""
-    caps = _capacity(study, cells)
-    if not caps:
-        yield cells
-        return
-
-    def lost(name: str) -> float:
-        return sum(
-            _work(study, cell, caps)
-            - _work(study, cell, {**caps, name: _capacity(study, [cell])[name]})
-            for cell in cells
-        )
-
-    name = max(caps, key=lost)
-    sizes = [_capacity(study, [cell])[name] for cell in cells]
-    middle = math.sqrt(min(sizes) * max(sizes))
-    small = [cell for cell, size in zip(cells, sizes, strict=True) if size <= middle]
-    large = [cell for cell, size in zip(cells, sizes, strict=True) if size > middle]
-    padded = sum(_work(study, cell, caps) for cell in small)
-    own = sum(_work(study, cell, _capacity(study, small)) for cell in small)
-    if not large or padded <= PADDING * own:
-        yield cells
-        return
-    yield from _buckets(study, small)
-    yield from _buckets(study, large)
+def _buckets(study: Study, places: Sequence[int]) -> Iterator[list[int]]:
+    """Divide cells, the largest first, so that padding costs none of them too much work."""
+    cells = study.cells
+    own = {j: _work(study, cells[j], _capacity(study, [cells[j]])) for j in places}
+    left = [*places]
+    while left:
+        caps = _capacity(study, [cells[j] for j in left])
+        alike = [j for j in left if _work(study, cells[j], caps) <= PADDING * own[j]]
+        alike = alike or [max(left, key=own.__getitem__)]
+        yield alike
+        left = sorted(set(left) - set(alike))
 
 
 def _capacity(study: Study, cells: Sequence[Cell]) -> dict[str, int]:

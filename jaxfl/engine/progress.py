@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,9 +13,9 @@ from jaxfl.core.progress import Bar, amount, duration, plural
 from jaxfl.engine.callbacks import Watch
 from jaxfl.engine.checkpoint import Batch
 from jaxfl.engine.compute import Follower, Ready, finish
-from jaxfl.engine.dataset import Found
 from jaxfl.engine.grid import Grid
 from jaxfl.engine.plan import Chunk, Program, looks, work_of
+from jaxfl.engine.planned import Planned
 from jaxfl.engine.store import Arrays
 
 __all__ = ["Plan", "Progress", "Tracker", "line", "show", "work"]
@@ -122,23 +122,19 @@ class Tracker(Follower):
 
     def __init__(
         self,
-        found: Found,
+        found: Planned,
         todo: Sequence[int],
         callback: Callable[[Progress], None] | None,
         watch: Watch,
     ) -> None:
         self.found, self.todo, self.callback, self.watch = found, list(todo), callback, watch
-        self.alone = watch.alone
-        self.chunks = [chunk for chunk, _ in found.chunks]
+        self.alone, self.chunks = watch.alone, found.chunks
         self.total = sum(self.chunks[n].runs * self._rounds(n) for n in todo)
         self.left = sum(sum(self._work(n)) for n in todo)
         self.at: dict[int, int] = {}  # the rounds that chunks have reached
         self.done = 0  # rounds of all runs together
-        self.new, self.work, self.seconds = (
-            0,
-            0.0,
-            0.0,
-        )  # rounds and work of this call, and their time
+        self.new, self.work = 0, 0.0  # rounds and work of this call,
+        self.seconds = 0.0  # and their time
         self.since = time.perf_counter()
         self.loss, self.where = math.nan, ""
 
@@ -162,14 +158,13 @@ class Tracker(Follower):
             self.seconds += now - self.since
         self.since = now
 
-    def divided(self, number: int, halves: Sequence[tuple[int, Chunk]]) -> None:
+    def divided(self, number: int, halves: Mapping[int, Chunk]) -> None:
         """Take the halves of a chunk in its place."""
         if number in self.at:
             self._reach(number, 0, here=False)
             del self.at[number]
         at = self.todo.index(number)
-        self.chunks += [half for _, half in halves]
-        self.todo[at : at + 1] = [number for number, _ in halves]
+        self.todo[at : at + 1] = halves
 
     def compiling(self, number: int) -> None:
         runs, seeds = math.prod(self.chunks[number].shape), len(self.found.keys)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import json
 import math
 import weakref
 from collections.abc import Callable, Iterable, Mapping
@@ -13,7 +12,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxfl.core.errors import DivergedWarning, InputError, JaxflWarning
+from jaxfl.core.errors import DivergedWarning, JaxflWarning
 from jaxfl.core.schedules import Pieces
 from jaxfl.core.types import (
     Algorithm,
@@ -32,7 +31,7 @@ from jaxfl.parts.aggregations import COLLUDING
 from jaxfl.privacy import reports
 from jaxfl.privacy.accountants import epsilon
 from jaxfl.privacy.claims import understates
-from jaxfl.privacy.events import AnyEvent, NoClaim, Standing, plain_events, released, until
+from jaxfl.privacy.events import AnyEvent, Kind, NoClaim, Standing, plain_events, released, until
 from jaxfl.privacy.releases import releases
 from jaxfl.privacy.reports import Report
 from jaxfl.problems.identity import dtype, fingerprint, largest_gradient, objective
@@ -44,10 +43,8 @@ __all__ = [
     "ROUNDING",
     "Record",
     "device_name",
-    "exceeds",
     "honest",
     "noisy",
-    "same",
     "settings",
     "totals",
 ]
@@ -103,11 +100,12 @@ class Record:
         words.append(f"round {t} of {max(t, planned)}")
         if self.log.rounds:
             words.append(f"loss {float(self.log.metrics[-1]['loss']):.5g}")
-        if self.standing.kind == "none" and "sigma" in values:
+        if not self.standing.claims and "sigma" in values:
             words.append("no eps proven")
         elif {"eps", "delta"} <= values.keys() and t <= planned and not self._exposed():
             kind = "calibrated" if self.sources["sigma"].origin is Origin.CALIBRATED else "claimed"
-            kind = f"user's event, {kind}" if self.standing.kind == "stated" else kind
+            said = {Kind.STATED: "user's event, ", Kind.PROBED: "user's parts, "}
+            kind = said.get(self.standing.kind, "") + kind
             words.append(f"{kind} eps={values['eps']:.4g} at delta={values['delta']:.3g}")
         return f"Run({', '.join([*words, self.ended.split(':')[0]])})"
 
@@ -159,6 +157,12 @@ class Record:
         return totals(self.cost, self.log.last.counts)
 
     @property
+    def clamped(self) -> int:
+        """Coordinates that a secure sum has clamped."""
+        entries = self.log.entries
+        return entries[-1].counts["clamped"] if entries else 0
+
+    @property
     def counted(self) -> int:
         """The rounds that :meth:`privacy` accounts for: those that ran, or all that were planned.
 
@@ -172,34 +176,42 @@ class Record:
         A :class:`jaxfl.privacy.Report`.  eps is infinite for an algorithm without an event, and for a
         run that an exact value of its training data may have stopped, whose note says so.
         """
-        rounds, notes = self.counted, []
-        values = {**self.values, "rounds": rounds}
-        claim = self.algorithm.claim(values, self.facts)
+        rounds, notes, facts = self.counted, [], self.facts
+        claim = self.algorithm.claim({**self.values, "rounds": rounds}, facts)
         delta = self.values.get("delta", 1e-5) if delta is None else delta
         report = _report(self.event(rounds), claim, delta, method)
-        words = report.method + honest(
-            self.algorithm,
-            self.values,
-            self.facts,
-            lambda more: self._released(rounds, more, self.facts),
-        )
+
+        def release(more: Mapping[str, Any], rounds: int = rounds) -> AnyEvent:
+            return self._released(rounds, more, facts)
+
+        words = report.method + honest(self.algorithm, self.values, facts, release)
         known = self.sources.get("smoothness")
         if known is not None and known.origin is not Origin.GIVEN:
             words += ", with the smoothness L computed from the data and treated as public"
-        if self.facts.groups:
+        if facts.groups:
             words += ", with the clients' weights treated as public"
+        if self.standing.kind == Kind.PROBED:
+            words += f", with {self.standing.why}"
         times = sum(stopping.checks(self.settings, rounds).values())
         if times:
             words += f", with {times} noisy losses that the stopping rule may read"
-        report = report._replace(method=words)
         if why := self._exposed():
-            alone = epsilon(self._released(rounds, {}, self.facts), delta, method).eps
+            alone = epsilon(release({}), delta, method).eps
+            proves = f"; {rounds} rounds without that rule would prove eps = {alone:.4g}"
+            notes.append(why + proves * math.isfinite(alone))
+        for t, norm in self.broken()[:1]:
             notes.append(
-                f"{why}; {rounds} rounds without that rule would prove eps = {alone:.4g}"
-                if math.isfinite(alone)
-                else why
+                f"gradient_bound = {float(self.values['gradient_bound']):.4g} does not hold on these "
+                f"data: an example's gradient has norm {norm:.4g} at round {t}, and eps holds because "
+                "such are clipped to it"
             )
-        notes += filter(None, [self._broken(), self._exceeds(report.proven, delta, method)])
+        asked = self._asked(delta)
+        if asked < report.proven < math.inf:
+            whole = epsilon(release({}, int(self.values["rounds"])), delta, method).eps
+            if not math.isinf(whole) and understates(asked, whole):
+                says = f"eps = {asked:.4g} was asked for, and {whole:.4g} is what this noise proves"
+                notes.append(says)
+        report = report._replace(method=words)
         return report._replace(flag=True, note="; ".join(notes)) if notes else report
 
     def spent(self, rounds: Iterable[int], delta: float | None = None) -> np.ndarray:
@@ -241,41 +253,23 @@ class Record:
 
     def _released(self, rounds: int, values: Mapping[str, Any], facts: ProblemFacts) -> AnyEvent:
         # The facts of the plan determine the slots of a batch.
-        clamped = self.log.counts[-1]["clamped"] if self.log.counts else 0
-        values = {**self.values, "rounds": int(rounds), "clamped": clamped, **values}
+        values = {**self.values, "rounds": int(rounds), "clamped": self.clamped, **values}
         return released(self.algorithm, values, facts, self.standing)
 
-    def _exceeds(self, proven: float, delta: float, method: str | None) -> str:
-        """That the planned rounds prove more than the eps that was asked for; "" where they do not."""
-        source, eps = self.sources.get("eps"), self.values.get("eps", math.inf)
+    def _asked(self, delta: float) -> float:
+        """The eps that was asked for at this delta, or infinity."""
+        source = self.sources.get("eps")
         asked = source is not None and source.origin in (Origin.GIVEN, Origin.DEFAULT)
-        if not asked or delta != self.values.get("delta") or not eps < proven < math.inf:
-            return ""
-        event = self._released(int(self.values["rounds"]), {}, self.facts)
-        return exceeds(eps, epsilon(event, delta, method).eps)
+        here = asked and delta == self.values.get("delta")
+        return self.values.get("eps", math.inf) if here else math.inf
 
-    def broken(self) -> float | None:
-        """The largest norm of an example's gradient, where it violates a stated ``gradient_bound``."""
-        bound = float(self.values.get("gradient_bound", math.inf))
-        norms = [most for _, most in self._norms() if not most <= bound * (1 + ROUNDING)]
-        return max(norms, default=None)
-
-    def _broken(self) -> str:
-        """Where the data violate a stated ``gradient_bound``, in words; else ""."""
-        bound = float(self.values.get("gradient_bound", math.inf))
-        for t, most in self._norms():
-            if not most <= bound * (1 + ROUNDING):
-                return (
-                    f"gradient_bound = {bound:.4g} does not hold on these data: an example's gradient "
-                    f"has norm {most:.4g} at round {t}, and eps holds because such are clipped to it"
-                )
-        return ""
-
-    def _norms(self) -> list[tuple[int, float]]:
-        """The largest norm of an example's gradient at some models, if a bound of it is stated."""
+    def broken(self) -> list[tuple[int, float]]:
+        """Rounds and norms of examples' gradients that violate a stated ``gradient_bound``."""
         if "gradient_bound" not in self.values:
             return []
-        return [(t, _largest(_Same(self.problem), _Same(x))) for t, x in self.points]
+        most = float(self.values["gradient_bound"]) * (1 + ROUNDING)
+        norms = [(t, _largest(_Same(self.problem), _Same(x))) for t, x in self.points]
+        return [(t, norm) for t, norm in norms if not norm <= most]
 
 
 _report = functools.lru_cache(maxsize=4096)(reports.report)  # runs differ in the step size alone
@@ -284,13 +278,6 @@ _report = functools.lru_cache(maxsize=4096)(reports.report)  # runs differ in th
 @functools.lru_cache(maxsize=256)
 def _largest(problem: _Same, x: _Same) -> float:
     return float(largest_gradient(problem.value, x.value))
-
-
-def exceeds(asked: float, proven: float) -> str:
-    """That more is proven than the eps that was asked for, in words; "" where it is not."""
-    if math.isinf(proven) or not understates(asked, proven):
-        return ""
-    return f"eps = {asked:.4g} was asked for, and {proven:.4g} is what this noise proves"
 
 
 def honest(
@@ -364,34 +351,3 @@ def device_name(device: jax.Device) -> str:
     """The kind of a device: "CPU", or as in "NVIDIA H200 (GPU)"."""
     platform, kind = device.platform.upper(), device.device_kind
     return platform if kind.upper() == platform else f"{kind} ({platform})"
-
-
-def same(whose: str, stored: Any, now: Any, way: str, **how: Any) -> None:
-    """Raise, with the first difference, unless both are settings of one run or manifests of one sweep."""
-    different = _difference("", stored, now)
-    if different is not None:
-        name, before, mine = different
-        words = f"{whose}: its {name} is {_short(before)}, this one's {_short(mine)}"
-        raise InputError(words, way, **how)
-
-
-def _difference(name: str, stored: Any, now: Any) -> tuple[str, Any, Any] | None:
-    """The first difference, by name.  Devices may differ in the last digits of an objective."""
-    pairs: Iterable[tuple[str, Any, Any]] = ()
-    if name == "objective" and isinstance(stored, str):
-        stored, now = ([float(number) for number in text.split()] for text in (stored, now))
-    if isinstance(stored, Mapping) and isinstance(now, Mapping):
-        pairs = ((key, *(x.get(key) for x in (stored, now))) for key in {**now, **stored})
-    elif isinstance(stored, list) and isinstance(now, list) and len(stored) == len(now):
-        pairs = ((name, a, b) for a, b in zip(stored, now, strict=True))
-    elif name == "objective" and isinstance(stored, float):
-        close = np.isclose(stored, now, 1e-5, 1e-6, equal_nan=True)
-        return None if close else (name, stored, now)
-    elif stored != now:
-        return name, stored, now
-    return next(filter(None, (_difference(*pair) for pair in pairs)), None)
-
-
-def _short(value: Any) -> str:
-    text = json.dumps(value)
-    return text if len(text) <= 120 else text[:117] + "..."

@@ -9,7 +9,7 @@ import contextlib
 import math
 import time
 import warnings
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,16 +24,16 @@ from jaxfl.core.params import at_most_one, number, whole
 from jaxfl.core.programs import keep_programs
 from jaxfl.core.progress import watching
 from jaxfl.core.types import Info, Key
+from jaxfl.engine import loop
 from jaxfl.engine.callbacks import Callback, Watch
 from jaxfl.engine.compute import Machine, Saves, TooLarge, budget
-from jaxfl.engine.dataset import REPORTED, Found
+from jaxfl.engine.dataset import REPORTED
 from jaxfl.engine.driver import TRIES, Driver, Executor
 from jaxfl.engine.executors import opened
 from jaxfl.engine.grid import Grid
-from jaxfl.engine.loop import CALL
 from jaxfl.engine.memory import check_room
-from jaxfl.engine.plan import Chunk, Options, Program, halves, looks, work_of
-from jaxfl.engine.planned import Planned, joined_standing
+from jaxfl.engine.plan import Chunk, Options, Program, looks
+from jaxfl.engine.planned import Planned
 from jaxfl.engine.program import (
     FEW,
     bytes_of_data,
@@ -45,10 +45,11 @@ from jaxfl.engine.program import (
 from jaxfl.engine.progress import Plan, Progress, Tracker, line, show, work
 from jaxfl.engine.results import LABELS, RESULT
 from jaxfl.engine.runs import settings
-from jaxfl.engine.store import CHUNK, ROOM, Store
+from jaxfl.engine.store import CHUNK, ROOM, Arrays, Store
 from jaxfl.engine.worker import Content
+from jaxfl.privacy.events import Kind
 
-__all__ = ["Computed", "How", "check_names", "computed", "finished", "keys_of", "report_failures"]
+__all__ = ["Computed", "How", "check_names", "computed", "finished", "report_failures"]
 
 COPIES = 2  # of the results in memory: of the chunks, and of the whole
 RUNS_ON_CPU = 256  # of a chunk: more are not faster there, and a chunk is saved when it is finished
@@ -57,7 +58,7 @@ RUNS = 4096
 SERIES, OF_CLIENTS = 20, 4  # values kept per run and evaluation, and of each client, about
 MORE_MEMORY = {"memory": None}
 PREFIXES = ("used_", "applies_", "chosen_")  # of variables of results
-OWN = ("algorithm", "problem")  # which are axes, or coordinates
+REPORTED_OPTIONS = ("paired", "noise", "matmul_precision", "keep", "eval_every", "metrics_on")
 
 
 class How(NamedTuple):
@@ -74,42 +75,39 @@ class How(NamedTuple):
     announce: Callable[[Plan], None] | None = None
     progress: bool | Callable[[Progress], None] | None = None
     callbacks: Sequence[Callback] = ()
+    strict: bool = False
 
 
 class Computed(NamedTuple):
     """The runs of a grid, and where they are kept."""
 
-    store: Store
-    found: Found
-    current: list[int]  # the chunks of ``found``
+    planned: Planned
+    found: Mapping[int, Arrays | None]  # of finished chunks
     about: dict[str, Any]
-    failures: Mapping[int, str]
+    failures: Mapping[int, str] = {}
 
     @property
     def result(self) -> Path | None:
-        return None if self.store.folder is None else self.store.path(RESULT)
-
-
-def keys_of(key: Key, seeds: Sequence[int]) -> list[Key]:
-    """The keys of seeds: seed s of base key K runs with ``fold_in(K, s)``."""
-    return [jax.random.fold_in(key, seed) for seed in seeds]
+        store = self.planned.store
+        return None if store.folder is None else store.path(RESULT)
 
 
 def check_names(names: Iterable[str], options: Options) -> None:
     """Raise for axes and metrics whose names results use for something else."""
+
+    def is_free(name: str) -> bool:
+        return name not in REPORTED and not str(name).startswith(PREFIXES)
+
     for name in names:
         require(
-            name not in REPORTED and not str(name).startswith(PREFIXES),
+            is_free(name),
             f"An axis of a sweep cannot be called {name!r}, which its result reports",
             "give the argument or the hyper-parameter another name",
         )
+    taken = {*names, *LABELS, "algorithm", "problem", *Info._fields}
     for name, _ in options.extra:
-        taken = name in {*names, *LABELS, *REPORTED, *Info._fields, *OWN}
-        require(
-            not taken and not name.startswith(PREFIXES),
-            f"A metric cannot be called {name!r}",
-            "take another name",
-        )
+        free = is_free(name) and name not in taken
+        require(free, f"A metric cannot be called {name!r}", "take another name")
 
 
 def computed(
@@ -132,51 +130,52 @@ def computed(
                 Store(one_path("out", how.out) if how.out is not None else None)
             )
             store.open(how.resume or how.extend)
-        grid = joined_standing(make(), store.header)
-        planned = Planned(store, grid, keys_of(key, grid.seeds), options)
+        planned = Planned(store, make(), key, options)
+        refuted = [study for study in planned.grid.studies if study.standing.kind == Kind.REFUTED]
+        way = "mend it, or leave out strict=True"
+        require(not (how.strict and refuted), lambda: refuted[0].standing.why, way)
         here = how.executor is None
         machine = Machine(devices, planned.keys, options, how.memory) if here else None
         room = budget(how.memory, [HOST]) if machine is None else machine.available
         todo = _plan(planned, _Fit(devices, room, how.runs_at_once), how, alone)
-        found = planned.found([(chunk, None) for chunk in planned.chunks])
         report = stack.enter_context(bar)
-        stack.enter_context(watch).found = found
-        tracker = Tracker(found, todo, report, watch)
+        stack.enter_context(watch).found = planned
+        tracker = Tracker(planned, todo, report, watch)
         for n in planned.current if report is not None or watch.functions else ():
             if n not in todo and (arrays := store.read(n)) is not None:
                 tracker.finished(n, arrays)
-        saves, planning = Saves(store, planned.sources), time.perf_counter() - began
+        saves, planning = Saves(store, planned.checkpoint), time.perf_counter() - began
         failures: Mapping[int, str] = {}
         if machine is not None:
             _here(machine, planned, todo, saves, tracker)
         else:
             workers = stack.enter_context(opened(how.executor))
-            content = Content(planned.programs, list(planned.keys), planned.options, how.memory)
+            content = Content(planned.programs, planned.keys, options, how.memory)
             driver = Driver(workers, content, saves, how.chunk_seconds)
             _collect(driver, planned, todo, tracker)
             failures = driver.failures
         if not alone:
             tracker.report("merging the chunks")
-        chunks = [(planned.chunk(n), store.read(n)) for n in planned.current]
-        found = planned.found(chunks)
-        about = {
-            **_about(found),
-            "compilations": len(machine.known) if machine is not None else 0,
-            "compile_seconds": planning * alone + (machine.compile_seconds if machine else 0.0),
-            "seconds": time.perf_counter() - began,
-        }
-    return Computed(store, found, planned.current, about, failures)
+        found = planned.read()
+        about = _about(planned, found)
+        if machine is not None:
+            about |= {
+                "compilations": len(machine.known),
+                "compile_seconds": planning * alone + machine.compile_seconds,
+            }
+    about["seconds"] = time.perf_counter() - began
+    return Computed(planned, found, about, failures)
 
 
 def _plan(planned: Planned, fit: _Fit, how: How, alone: bool) -> list[int]:
     """Match the folder with the grid, add what is missing to its list; the chunks that are left."""
     store = planned.store
-    begun = store.folder is not None and bool(store.header)
+    begun = bool(store.header)
     if begun:
-        planned.check(store.folder, how.extend)
-    lines = planned.missing(fit)
+        planned.check(how.extend)
+    added = planned.complete(fit)
     require(
-        how.extend or not begun or not lines[1],
+        how.extend or not begun or not added,
         lambda: f"{store.folder} holds other runs",
         "name another folder, or add these to it with {extend}",
         suggested={"extend": True},
@@ -184,16 +183,16 @@ def _plan(planned: Planned, fit: _Fit, how: How, alone: bool) -> list[int]:
     size = sum(_bytes(planned, n) for n in planned.current)
     way = "evaluate less often, or divide them"
     check_fits("The results of these runs", COPIES * size, way)
-    state = {id(program): bytes_of_state(program) for program in filter(None, planned.programs)}
-    states = sum(state[id(planned.program(n))] * planned.chunk(n).runs for n in planned.current)
-    kept = store.reserve(size, states, alone)
-    todo = [n for n in planned.current if n >= len(store.chunks) or store.read(n) is None]
+    state = {p: bytes_of_state(program) for p, program in planned.programs.items()}
+    some = [planned.chunks[n] for n in planned.current]
+    kept = store.reserve(size, sum(state[c.program] * c.runs for c in some), alone)
+    todo = [n for n in planned.current if store.read(n) is None]
     if how.announce is not None:
         how.announce(_announced(planned, todo, fit, (size + kept, kept)))
     if todo and begun:
-        planned.check_draws(store.folder)
-    store.add(planned.about(), *lines)
-    for program in {planned.chunk(n).program: planned.program(n) for n in todo}.values():
+        planned.check_draws()
+    store.write_list(planned.about())
+    for program in {planned.chunks[n].program: planned.program(n) for n in todo}.values():
         check_room(program.algorithm, program.problem, numbers(program, [0], alone=True))
     return todo
 
@@ -202,51 +201,61 @@ def finished(make: Callable[[], Grid], key: Key, options: Options, how: How) -> 
     """The runs that are there in a folder; nothing is computed, written or held."""
     store = Store(one_path("out", how.out))
     store.look()
-    grid = joined_standing(make(), store.header)
-    planned = Planned(store, grid, keys_of(key, grid.seeds), options)
-    planned.check(store.folder, True)
-    planned.missing(lambda program: (RUNS, 1))
+    planned = Planned(store, make(), key, options)
+    planned.check(extend=True)
+    planned.complete(lambda program: (RUNS, 1))
     store.most = ROOM * sum(_bytes(planned, n) for n in planned.current) + CHUNK
-    there = [
-        (planned.chunk(n), store.read(n) if n < len(store.chunks) else None)
-        for n in planned.current
-    ]
-    found = planned.found(there)
-    about = {**_about(found), "compilations": 0, "compile_seconds": 0.0, "seconds": 0.0}
-    return Computed(store, found, planned.current, about, {})
+    found = planned.read()
+    return Computed(planned, found, _about(planned, found))
 
 
-def _about(found: Found) -> dict[str, Any]:
-    whole = all(arrays is not None for _, arrays in found.chunks)
-    ended = "finished" if whole else "unfinished"
-    settings = _settings(found.grid, found.options)
-    settings["settings"]["key"] = np.asarray(jax.random.key_data(found.keys[0])).tolist()
-    return {"ended": ended, **settings, "chunks": len(found.chunks)}
+def _about(planned: Planned, found: Mapping[int, Arrays | None]) -> dict[str, Any]:
+    """How far runs are, what all of them share, and what it took."""
+    studies, whole = planned.grid.studies, all(arrays is not None for arrays in found.values())
+    first = {id(study.problem): study for study in reversed(studies)}
+    records = [settings(s.algorithm, s.problem, s.standing) for s in first.values()]
+    several = len({study.algorithm.name for study in studies}) > 1
+    own = ("algorithm", "parts", "per_record") if several else ()
+    shared = _common(records, [name for name in records[0] if name not in own])
+    facts = [study.cells[0].facts._asdict() for study in studies]
+    words = planned.options.words()
+    return {
+        "ended": "finished" if whole else "unfinished",
+        **{name: words[name] for name in REPORTED_OPTIONS},
+        "settings": {**shared, "key": np.asarray(jax.random.key_data(planned.keys[0])).tolist()},
+        "facts": _common(facts, ("n", "m", "m_max", "d")),
+        "chunks": len(found),
+        "compilations": 0,
+        "compile_seconds": 0.0,
+        "seconds": 0.0,
+    }
+
+
+def _common(records: Sequence[Mapping[str, Any]], names: Iterable[str]) -> dict[str, Any]:
+    """Those of the named values that are equal in all records."""
+    first = records[0]
+    return {name: first[name] for name in names if all(r[name] == first[name] for r in records)}
 
 
 # --- computing -----------------------------------------------------------------------------------
 
 
 def _here(
-    machine: Machine,
-    planned: Planned,
-    todo: Sequence[int],
-    saves: Saves,
-    tracker: Tracker,
+    machine: Machine, planned: Planned, todo: Sequence[int], saves: Saves, tracker: Tracker
 ) -> None:
     """Compute chunks in this process; one that does not fit is divided."""
     waiting = deque(todo)
     while waiting:
         number = waiting.popleft()
-        chunk, program = planned.chunk(number), planned.program(number)
+        chunk, program = planned.chunks[number], planned.program(number)
         try:
             arrays = machine.compute(program, number, chunk, saves, tracker)
         except TooLarge as error:
-            parts = placement(program.problem, machine.devices).parts
-            smaller = _divided(planned, tracker, number, parts)
+            halves = planned.divide(number, placement(program.problem, machine.devices).parts)
             way = "give it more {memory}, a smaller batch or k, fewer clients, or a smaller model"
-            require(bool(smaller), str(error), way, suggested=MORE_MEMORY)
-            waiting.extendleft(reversed([half for half, _ in smaller]))
+            require(halves, str(error), way, suggested=MORE_MEMORY)
+            tracker.divided(number, halves)
+            waiting.extendleft(reversed(halves))
             continue
         planned.store.write(number, arrays)
         tracker.finished(number, arrays)
@@ -254,8 +263,13 @@ def _here(
 
 def _collect(driver: Driver, planned: Planned, todo: Sequence[int], tracker: Tracker) -> None:
     """Write chunks as workers return them."""
-    some = [(n, planned.chunk(n)) for n in todo]
-    divide = lambda number, parts: _divided(planned, tracker, number, parts)  # noqa: E731
+
+    def divide(number: int, parts: int) -> Mapping[int, Chunk]:
+        halves = planned.divide(number, parts)
+        tracker.divided(number, halves)
+        return halves
+
+    some = {number: planned.chunks[number] for number in todo}
     with contextlib.closing(driver.replies(some, divide)) as replies:
         for found in replies:
             if found is None:
@@ -265,25 +279,14 @@ def _collect(driver: Driver, planned: Planned, todo: Sequence[int], tracker: Tra
             tracker.finished(*found)
 
 
-def _divided(
-    planned: Planned, tracker: Tracker, number: int, parts: int
-) -> list[tuple[int, Chunk]]:
-    """Plan the halves of a chunk, and return them; none if it has a single run on each device."""
-    smaller = halves(number, planned.chunk(number), parts)
-    numbers = planned.divide(smaller) if smaller else []
-    made = list(zip(numbers, smaller, strict=True))
-    tracker.divided(number, made)
-    return made
-
-
 def report_failures(done: Computed, level: int = 3) -> None:
     """Tell of chunks that have failed, whose runs are not ``complete`` in the result."""
     if not done.failures:
         return
     first = next(iter(done.failures.values())).rstrip(".")
-    count = f"{len(done.failures):,} of {len(done.current):,} chunks failed {TRIES} times"
+    count = f"{len(done.failures):,} of {len(done.found):,} chunks failed {TRIES} times"
     words = f"{count}, the first because of {first}"
-    if done.store.folder is None:
+    if done.planned.store.folder is None:
         text = f"{words}: their runs are missing in the result."
         warnings.warn(text, JaxflWarning, stacklevel=level)
         return
@@ -328,11 +331,8 @@ class _Fit:
         parts = placement(program.problem, self.devices).parts
         most = RUNS * parts
         if self.devices[0].platform == "cpu":
-            each = [
-                max(work_of(program, Chunk(0, (j,), (0,), (1, 1), 0)))
-                for j in range(len(program.cells))
-            ]
-            most = min(RUNS_ON_CPU, max(ENOUGH, int(CALL / max(each)))) * parts
+            works = [loop.work(program.problem, c.values, c.facts) for c in program.cells]
+            most = min(RUNS_ON_CPU, max(ENOUGH, int(loop.CALL / max(map(max, works))))) * parts
         room = (self.room - parts * bytes_of_data(program)) // max(1, bytes_of_run(program))
         return max(parts, min(self.at_once or most, room)), parts
 
@@ -343,7 +343,7 @@ class _Fit:
 
 def _bytes(planned: Planned, number: int) -> int:
     """Bytes of the results of a chunk before compression."""
-    chunk, program, options = planned.chunk(number), planned.program(number), planned.options
+    chunk, program, options = planned.chunks[number], planned.program(number), planned.options
     n = program.problem.n if "clients" in options.keep else min(program.problem.n, FEW)
     each = SERIES + len(options.extra) + OF_CLIENTS * n
     model = program.problem.model.dim * ("x" in options.keep)
@@ -352,19 +352,15 @@ def _bytes(planned: Planned, number: int) -> int:
 
 def _announced(planned: Planned, todo: Sequence[int], fit: _Fit, disk: tuple[int, int]) -> Plan:
     """What is left, before anything is compiled."""
-    left = [(planned.chunk(n), planned.program(n)) for n in todo]
+    left = [(planned.chunks[n], planned.program(n)) for n in todo]
     works = [work(program, chunk) for chunk, program in left]
     rounds, seen = sum(r for r, _ in works), sum(e for _, e in works)
     runs = sum(chunk.runs for chunk, _ in left)
-    seeds: dict[int, set[int]] = {}
-    for chunk, _ in left:
-        seeds.setdefault(chunk.program, set()).update(chunk.seeds)
-    lines = {
-        chunk.program: line(
-            program, planned.grid, len(seeds[chunk.program]), math.prod(chunk.shape)
-        )
-        for chunk, program in left
-    }
+    seeds, lines = defaultdict[int, set[int]](set), {}
+    for chunk, program in left:
+        seeds[chunk.program].update(chunk.seeds)
+        count, size = len(seeds[chunk.program]), math.prod(chunk.shape)
+        lines[chunk.program] = line(program, planned.grid, count, size)
     return Plan(
         planned.grid.runs,
         tuple(lines.values()),
@@ -377,26 +373,3 @@ def _announced(planned: Planned, todo: Sequence[int], fit: _Fit, disk: tuple[int
         runs,
         seen / max(rounds + seen, 1.0),
     )
-
-
-def _settings(grid: Grid, options: Options) -> dict[str, Any]:
-    """The settings and facts that all studies share, and the options."""
-    first = {id(study.problem): study for study in reversed(grid.studies)}
-    records = [settings(s.algorithm, s.problem, s.standing) for s in first.values()]
-    several = len({study.algorithm.name for study in grid.studies}) > 1
-    own = ("algorithm", "parts", "per_record") if several else ()
-    facts = [study.cells[0].facts._asdict() for study in grid.studies]
-    words = options.words()
-    return {
-        **{name: words[name] for name in ("paired", "noise", "matmul_precision", "keep")},
-        "eval_every": options.eval_every,
-        "metrics_on": options.metrics_on,
-        "settings": _common(records, [name for name in records[0] if name not in own]),
-        "facts": _common(facts, ("n", "m", "m_max", "d")),
-    }
-
-
-def _common(records: Sequence[Mapping[str, Any]], names: Iterable[str]) -> dict[str, Any]:
-    """Those of the named values that are equal in all records."""
-    first = records[0]
-    return {name: first[name] for name in names if all(r[name] == first[name] for r in records)}

@@ -21,7 +21,7 @@ from jaxfl.core.products import precision
 from jaxfl.core.types import Algorithm, Key, Problem, PyTree
 from jaxfl.engine import results, stopping
 from jaxfl.engine.callbacks import Callback
-from jaxfl.engine.checkpoint import restored
+from jaxfl.engine.checkpoint import Batch, restored
 from jaxfl.engine.dataset import dataset, record_of, single
 from jaxfl.engine.driver import Executor
 from jaxfl.engine.grid import Grid, lay_out
@@ -60,7 +60,8 @@ class Run(Record):
         """The run as a labelled ``xarray.Dataset``."""
         assert self.computed is not None
         report = self.privacy() if noisy(self.algorithm, self.values) else None
-        return single(dataset(self.computed.found, self.computed.about), self, report)
+        done = self.computed
+        return single(dataset(done.planned, done.found, done.about), self, report)
 
     def save(self, path: str | Path) -> Path:
         """Write :meth:`dataset` to one file, which :func:`jaxfl.load` reads back."""
@@ -98,7 +99,7 @@ class Run(Record):
         rounds, t = whole("rounds", rounds, 1), int(np.max(self.state.t))
         late = f"lies before round {t}, which this run has reached already"
         require(t <= rounds, late, "ask for more", rounds=rounds)
-        found = self.computed.found
+        found = self.computed.planned
         study = found.grid.studies[0]
         cell = study.cells[0]._replace(rounds=rounds)
         # raises for more samples than a client has, and for a schedule that ends with the planned rounds
@@ -109,7 +110,7 @@ class Run(Record):
         stopping.check(stop, found.options.metrics_on)
         options, how = found.options._replace(stop=stop), How(extend=True, **more)
         assert self.base is not None
-        done = computed(lambda: grid, self.base, options, how, True, self.computed.store.detached())
+        done = computed(lambda: grid, self.base, options, how, True, found.store.detached())
         return _run(done, self.base)
 
 
@@ -167,6 +168,7 @@ def simulate(
     announce: Callable[[Plan], None] | None = None,
     progress: bool | Callable[[Progress], None] | None = None,
     callbacks: Sequence[Callback] = (),
+    strict: bool = False,
     matmul_precision: str | None = None,
     **given: Any,
 ) -> Run:
@@ -199,6 +201,9 @@ def simulate(
     after Ctrl-C, with a checkpoint.  :mod:`jaxfl.trackers` has callbacks for TensorBoard and others.
     ``memory``, ``executor`` and ``announce`` are those of :func:`jaxfl.sweep`.
 
+    Parts of a user's own are probed before the first round [:mod:`jaxfl.algorithms.probes`].  What a probe
+    refutes has no eps and a warning, and is an error with ``strict=True``.
+
     With ``matmul_precision="default"`` accelerators may round what enters the products of forward and
     backward passes (GPUs to TF32, TPUs to bfloat16), with ``"highest"`` they do not; by default JAX's
     configuration decides.  Norms, clipped sums and what rounds iterate are never rounded.
@@ -228,6 +233,7 @@ def simulate(
         announce=announce,
         progress=progress,
         callbacks=callbacks,
+        strict=strict,
     )
 
     def make() -> Grid:
@@ -248,17 +254,19 @@ def simulated(make: Callable[[], Grid], base: Key, options: Options, how: How) -
 
 def _run(done: Computed, base: Key) -> Run:
     """The run of a grid that has one, with its state and its history."""
-    store, found, (number,) = done.store, done.found, done.current
-    ((chunk, arrays),) = found.chunks
+    found, store = done.planned, done.planned.store
+    ((number, arrays),) = done.found.items()
+    chunk = found.chunks[number]
     program = found.programs[chunk.program]
-    study, cell = found.grid.studies[0], program.cells[0]
-    record = record_of(found, study, cell, chunk.seeds[0], chunk, arrays, (0, 0))
-    batch = store.batches.get(number)
-    if batch is None:
+    study = found.grid.studies[0]
+    record = record_of(found, chunk, arrays)
+    batch = store.states.get(number)
+    if not isinstance(batch, Batch):
         saved = store.saved(number)
         assert saved is not None
         batch = restored(saved, state_of(program))
-    log = batch.log.at(0, 0)
+        assert batch is not None
+    log = batch.log.first()
     run = Run(**{**vars(record), "state": batch.state, "log": log}, computed=done, base=base)
     run.settings["key"] = np.asarray(jax.random.key_data(run.key)).tolist()
     run.compile_seconds = done.about["compile_seconds"]

@@ -13,7 +13,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -33,27 +33,17 @@ from jaxfl.core.files import (
     sealed,
     writable,
 )
-from jaxfl.core.types import State
 from jaxfl.core.version import __version__
-from jaxfl.engine import checkpoint, stopping
-from jaxfl.engine.checkpoint import Batch, Content, Place
+from jaxfl.engine import checkpoint
+from jaxfl.engine.checkpoint import Batch, Content
 from jaxfl.engine.plan import digest
 from jaxfl.engine.results import RESULT
 
-__all__ = [
-    "CHUNK",
-    "PLANNED",
-    "ROOM",
-    "Arrays",
-    "Line",
-    "Store",
-    "refuse_older",
-    "restored",
-]
+__all__ = ["CHUNK", "PLANNED", "ROOM", "Arrays", "Line", "Store", "refuse_older"]
 
 Arrays: TypeAlias = dict[str, npt.NDArray[Any]]
 Line: TypeAlias = dict[str, Any]
-FORMAT = 2
+FORMAT = 3
 DIGEST = b'"digest": "'
 PLANNED = "planned.jsonl"
 BEFORE = ("sweep.json", "checkpoint.npz")  # in the folders of jaxfl 0.2.0
@@ -74,9 +64,8 @@ class Store(contextlib.ExitStack):
         self.header: dict[str, Any] = {}
         self.programs: list[Line] = []
         self.chunks: list[Line] = []
-        self.memory: dict[int, Arrays] = {}  # of finished chunks
-        self.batches: dict[int, Batch] = {}  # their final states, or as workers sent them:
-        self.contents: dict[int, Content] = {}
+        self.memory: dict[int, Arrays] = {}  # without a folder: finished chunks,
+        self.states: dict[int, Batch | Content] = {}  # and their states, or as workers sent them
         self.most = 0  # bytes that a chunk may unpack to
         self.keep = False  # whether the states of finished chunks are kept
 
@@ -110,15 +99,13 @@ class Store(contextlib.ExitStack):
         if begun:
             self.look()
             return
-        taken = [planned, self.path(RESULT), *self.path("chunks").glob("*.npz")]
-        for old in taken:
-            way = "continue it with {resume}, or name another folder"
-            require(
-                not old.exists(),
-                lambda: f"{self.folder} holds a run or a sweep already",
-                way,
-                suggested={"resume": True},
-            )
+        taken = (planned, self.path(RESULT), *self.path("chunks").glob("*.npz"))
+        require(
+            not any(old.exists() for old in taken),
+            lambda: f"{self.folder} holds a run or a sweep already",
+            "continue it with {resume}, or name another folder",
+            suggested={"resume": True},
+        )
 
     def look(self) -> None:
         """Read the list."""
@@ -133,12 +120,8 @@ class Store(contextlib.ExitStack):
             self.programs = [line["program"] for line in found if "program" in line]
             self.chunks = [line["chunk"] for line in found if "chunk" in line]
 
-    def add(
-        self, about: Mapping[str, Any], programs: Sequence[Line] = (), chunks: Sequence[Line] = ()
-    ) -> None:
-        """Add lines to the list, under a header that holds ``about``."""
-        self.programs += programs
-        self.chunks += chunks
+    def write_list(self, about: Mapping[str, Any]) -> None:
+        """Write the list, under a header that holds ``about``."""
         name = self.header.get("name") or digest([dict(about), os.urandom(8).hex()])
         self.header = {"format": FORMAT, "digest": NO_DIGEST, "name": name, **about}
         if self.folder is None:
@@ -158,16 +141,9 @@ class Store(contextlib.ExitStack):
         """The same plan and states in memory, to go on without a change of these."""
         out = Store(None)
         out.programs, out.chunks = [*self.programs], [*self.chunks]
-        found = {number: self.saved(number) for number in range(len(self.chunks))}
-        out.contents = {number: one for number, one in found.items() if one is not None}
+        states = {number: self.saved(number) for number in range(len(self.chunks))}
+        out.states = {number: one for number, one in states.items() if one is not None}
         return out
-
-    # --- room ------------------------------------------------------------------------------------
-
-    def room(self) -> int:
-        """The free bytes of the disk."""
-        assert self.folder is not None
-        return shutil.disk_usage(self.folder).free
 
     def reserve(self, size: int, states: int, alone: bool) -> int:
         """Raise if the disk has no room for results of ``size`` bytes; return those of states.
@@ -177,17 +153,16 @@ class Store(contextlib.ExitStack):
         self.most, self.keep = ROOM * size + CHUNK, alone
         if self.folder is None:
             return 0
-        free = self.room()
+        free, need, kept = shutil.disk_usage(self.folder).free, ROOM * size, size + states
         require(
-            ROOM * size <= free,
+            need <= free,
             lambda: (
                 f"{self.folder} has {free / 2**20:,.0f} MiB free, and the results of these runs "
-                f"need {ROOM * size / 2**20:,.0f}"
+                f"need {need / 2**20:,.0f}"
             ),
             "free some space, name another folder, or evaluate less often",
         )
-        kept = size + states
-        self.keep = alone or kept <= min(KEPT, free - ROOM * size)
+        self.keep = alone or kept <= min(KEPT, free - need)
         return kept if self.keep else 0
 
     # --- chunks ----------------------------------------------------------------------------------
@@ -196,7 +171,7 @@ class Store(contextlib.ExitStack):
         if self.folder is None:
             self.memory[number] = found
             return
-        content: Any = {OWNER: np.array(self._owner(number, _digest(found))), **found}
+        content: Any = {OWNER: np.array(self.owner(number, _digest(found))), **found}
         replace(self.chunk(number), lambda file: np.savez_compressed(file, **content))
         if not self.keep:
             self.state(number).unlink(missing_ok=True)
@@ -209,7 +184,7 @@ class Store(contextlib.ExitStack):
         try:
             found = arrays(path, self.most)
             owner = found.pop(OWNER).item()
-            return found if owner == self._owner(number, _digest(found)) else None
+            return found if owner == self.owner(number, _digest(found)) else None
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -217,58 +192,36 @@ class Store(contextlib.ExitStack):
         except Exception:
             return None
 
+    def owner(self, number: int, *words: str) -> str:
+        """A chunk of this folder, and its digest, or the versions that go on with it bit for bit."""
+        name = self.header["name"] if self.folder is not None else ""
+        return json.dumps([digest(self.chunks[number]), *(words or VERSIONS), name])
+
     # --- checkpoints -----------------------------------------------------------------------------
 
     def save(self, number: int, batch: Batch) -> None:
-        """Write the runs of a chunk as they are."""
+        """Keep the runs of a chunk as they are."""
         if self.folder is None:
-            self.batches[number] = batch
+            self.states[number] = batch
         else:
             self.save_content(number, checkpoint.content(batch))
 
     def save_content(self, number: int, content: Content) -> None:
-        """Write a checkpoint of a chunk."""
+        """Keep a checkpoint of a chunk."""
         found = content[0], {**content[1], "owner": self.owner(number)}
         if self.folder is None:
-            self.contents[number] = found
+            self.states[number] = found
         else:
             replace(self.state(number), lambda file: checkpoint.put(file, found))
 
     def saved(self, number: int) -> Content | None:
         """The last checkpoint of a chunk; None if it is missing, damaged, or of another version."""
         if self.folder is None:
-            batch = self.batches.get(number)
-            if batch is None:
-                return self.contents.get(number)
-            return checkpoint.content(batch)
-        with contextlib.suppress(Exception), open(self.state(number), "rb") as file:
-            found = checkpoint.take(file)
-            if found[1]["owner"] == self.owner(number):
-                return found
+            found = self.states.get(number)
+            return checkpoint.content(found) if isinstance(found, Batch) else found
+        with contextlib.suppress(OSError), open(self.state(number), "rb") as file:
+            return checkpoint.take(file, self.owner(number))
         return None
-
-    def gathered(self, number: int, at: Sequence[Sequence[tuple[int, Place]]], t: int) -> Any:
-        """A checkpoint of runs that other chunks have brought to round t; None unless all have.
-
-        Runs that a rule has ended go on, unless the same rule holds for the longer ones.
-        """
-        files = {other: self.saved(other) for row in at for other, _ in row}
-        if any(found is None or found[1]["at"] != t for found in files.values()):
-            return None
-        rows: Any = [[(files[other], place) for other, place in row] for row in at]
-        found, about = checkpoint.joined(rows)
-        rules = self.chunks[number]["rules"]
-        if not all(stopping.holds(rules, self.chunks[other]["rules"]) for other in files):
-            about["ended"] = [["" for _ in row] for row in about["ended"]]
-        return found, {**about, "owner": self.owner(number)}
-
-    def owner(self, number: int) -> str:
-        """A chunk of this folder, and the versions that go on with it bit for bit."""
-        return self._owner(number, *VERSIONS)
-
-    def _owner(self, number: int, *words: str) -> str:
-        name = self.header["name"] if self.folder is not None else ""
-        return json.dumps([digest(self.chunks[number]), *words, name])
 
 
 def refuse_older(folder: Path) -> None:
@@ -287,10 +240,3 @@ def _digest(found: Arrays) -> str:
         out.update(f"{name} {array.dtype} {array.shape}".encode())
         out.update(np.ascontiguousarray(array).data)
     return out.hexdigest()
-
-
-def restored(found: Content, shape: State, where: Any) -> Batch | None:
-    """The runs of a checkpoint; None if it has another shape, or is incomplete."""
-    with contextlib.suppress(Exception):
-        return checkpoint.restored(found, shape, where)
-    return None

@@ -53,6 +53,7 @@ def sweep(
     announce: Callable[[Plan], None] | None = None,
     progress: bool | Callable[[Progress], None] | None = None,
     callbacks: Sequence[Callback] = (),
+    strict: bool = False,
     matmul_precision: str | None = None,
     **numbers: Any,
 ) -> xarray.Dataset:
@@ -121,6 +122,7 @@ def sweep(
         announce,
         progress,
         callbacks,
+        strict,
     )
     return swept(
         lambda: lay_out(algorithm, problem, axes, fixed, seeds, noise, metrics_on),
@@ -146,7 +148,7 @@ def swept(
     done = finished(make, base, options, how) if only else computed(make, base, options, how)
     words = {name: str(value) for name, value in fixed.items() if name != "rounds"}
     about = {"rounds": fixed.get("rounds"), "numbers": words}
-    ds = dataset(done.found, {**done.about, **about})
+    ds = dataset(done.planned, done.found, {**done.about, **about})
     if done.result is not None and not only:
         save(ds, done.result)
     report_failures(done)

@@ -45,7 +45,7 @@ LATE = 1.25  # if it takes so many times its time
 class Content(NamedTuple):
     """What all chunks of a driver share."""
 
-    programs: list[Program | None]
+    programs: Mapping[int, Program]
     keys: list[Key]  # of each seed
     options: Options
     memory: int | None
@@ -91,7 +91,7 @@ def _chunk(task: Mapping[str, Any], digest: str, source: Callable[[], bytes]) ->
     turn, number, store = Turn(task), task["number"], Store(None)
     store.keep = task["keep"]
     if task["checkpoint"] is not None:
-        store.contents[number] = task["checkpoint"]
+        store.states[number] = task["checkpoint"]
     if digest not in _held:
         turn.began -= START
         _held.clear()  # before the next one takes memory
@@ -104,7 +104,6 @@ def _chunk(task: Mapping[str, Any], digest: str, source: Callable[[], bytes]) ->
         _held[digest] = content, machine
     content, machine = _held[digest]
     program = content.programs[turn.chunk.program]
-    assert program is not None
     try:
         done = machine.compute(program, number, turn.chunk, Saves(store), turn)
     except Paused:
@@ -123,11 +122,8 @@ class Turn(Follower):
     """
 
     def __init__(self, task: Mapping[str, Any]) -> None:
-        self.chunk, self.seconds, self.cadence = (
-            Chunk(*task["chunk"]),
-            task["seconds"],
-            task["cadence"],
-        )
+        self.chunk, self.seconds = Chunk(*task["chunk"]), task["seconds"]
+        self.cadence = task["cadence"]
         self.began = time.perf_counter()
 
     def begin(self, number: int, t: int) -> None:

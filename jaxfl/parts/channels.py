@@ -45,6 +45,7 @@ def direct() -> Channel:
         linear=True,
         remembers=False,
         growth=lambda omega: (1.0, 1.0),
+        nonexpanding=True,
     )
 
 
@@ -88,6 +89,7 @@ def shifted() -> Channel:
         linear=True,
         mirrors=True,
         growth=growth,
+        nonexpanding=True,
     )
 
 

@@ -180,6 +180,7 @@ def lazy() -> Compressor:
             _KEEP,
             _OMEGA._replace(doc="variance omega of the compressor; sets keep = 1 / (1 + omega)"),
         ),
+        distinct=True,
     )
 
 
@@ -204,6 +205,7 @@ def _sparsifier(
         params=(KEPT, _OMEGA),
         fixed_size=fixed_size,
         scalars=True,
+        distinct=True,
     )
 
 
@@ -554,6 +556,7 @@ def compose(outer: Compressor, inner: Compressor) -> Compressor:
         params=params,
         fixed_size=inner.fixed_size,
         scalars=inner.scalars and outer.scalars,
+        distinct=inner.distinct,
     )
 
 

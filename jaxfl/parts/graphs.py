@@ -17,6 +17,7 @@ import numpy.typing as npt
 from jaxfl.core.checks import instance
 from jaxfl.core.errors import InputError, attempt, require
 from jaxfl.core.params import known, number, numbers, whole
+from jaxfl.core.records import document_all
 
 __all__ = [
     "GRAPHS",
@@ -37,7 +38,12 @@ ROUNDING = 1e-6  # tolerance of the sums of rows and columns of a user's matrix
 
 
 class Graph(NamedTuple):
-    """A network by name; ``matrix(n)`` is W of n clients."""
+    """A network of any number of clients.
+
+    Fields:
+        name: how the part is called in records and messages.
+        matrix: host: n -> W of n clients, (n, n) of float64, symmetric and doubly stochastic.
+    """
 
     name: str
     matrix: Callable[[int], Floats]
@@ -169,3 +175,6 @@ def graph(name: str) -> Graph:
             raise ValueError
         p, *seed = given or ["0.4"]
         return erdos_renyi(float(p), *map(int, seed)) if kind == "erdos_renyi" else make()
+
+
+document_all(__name__)

@@ -7,6 +7,7 @@ E     established: published accountants
 D     an elementary derivation, given in the docstrings
 N     new, proof sketched and checked numerically, not reviewed: only where asked for by name
 U     stated by the user: right if the user's event is, which nobody checked
+P     declared and probed: right if the user's parts are what they declare, which a probe did not refute
 ====  ==========================================================================================
 
 Methods for SVRG and SAGA are ``"chain"`` and ``"reveal"`` (the default is the better of the two),
@@ -34,6 +35,8 @@ from jaxfl.privacy.events import (
     NoClaim,
     Phases,
     Sequence,
+    Stated,
+    Status,
     Unproven,
     described,
     wrappers,
@@ -47,12 +50,12 @@ from jaxfl.privacy.releases import METHODS, Release, releases, snapshot
 __all__ = ["METHODS", "STATUS", "Guarantee", "check_event", "closed_form", "delta", "epsilon"]
 
 
-_GDP = "GDP, closed form"
-STATUS = {
-    "E": "established: by published accountants",
-    "D": "derived: by an elementary derivation of ours",
-    "N": "new: its proof is sketched and checked numerically, not reviewed",
-    "U": "stated by the user: not checked",
+STATUS: dict[str, str] = {
+    Status.ESTABLISHED: "established: by published accountants",
+    Status.DERIVED: "derived: by an elementary derivation of ours",
+    Status.NEW: "new: its proof is sketched and checked numerically, not reviewed",
+    Status.STATED: "stated by the user: not checked",
+    Status.PROBED: "declared and probed: right if the parts are what the user declares",
 }
 
 
@@ -62,7 +65,7 @@ class Guarantee(NamedTuple):
     eps: float
     delta: float
     method: str
-    status: str
+    status: Status
 
 
 class Bound(NamedTuple):
@@ -71,7 +74,8 @@ class Bound(NamedTuple):
     eps: Callable[[float], float]
     delta: Callable[[float], float]
     method: str
-    status: str
+    status: Status
+    gdp: bool = False  # whether one mu, inversely proportional to the noise, is all of it
 
 
 def epsilon(event: AnyEvent, delta: float, method: str | None = None) -> Guarantee:
@@ -98,7 +102,7 @@ def closed_form(event: AnyEvent, method: str | None = None) -> bool:
     """Whether one mu, inversely proportional to the noise, describes the event."""
     event = described(event)
     bounds = [] if isinstance(event, Phases) else _bounds(event, method)
-    return len(bounds) == 1 and bounds[0].method.endswith(_GDP)
+    return len(bounds) == 1 and bounds[0].gdp
 
 
 @functools.lru_cache(maxsize=8192)
@@ -111,10 +115,11 @@ def _guarantee(
     for one in unchecked:
         if isinstance(one, Unproven):
             nothing = (eps, 1.0) if delta is None else (math.inf, delta)
-            return Guarantee(*nothing, one.why, "")  # type: ignore[arg-type]
+            return Guarantee(*nothing, one.why, Status.NONE)  # type: ignore[arg-type]
     if unchecked:
         found = _guarantee(described(event), method, eps=eps, delta=delta)
-        return found._replace(status="U") if found.status else found
+        status = min((one.status for one in unchecked if isinstance(one, Stated)), key="UP".index)
+        return found._replace(status=status) if found.status else found
     if isinstance(event, Phases):
         parts = (_guarantee(part, method, eps=eps, delta=delta) for part in event.events)
         worst: Guarantee = max(parts, key=size)
@@ -177,13 +182,15 @@ def _flat(event: Described) -> list[Event | NoClaim]:
 
 
 def _nothing(why: str) -> Bound:
-    return Bound(lambda delta: math.inf, lambda eps: 1.0, why, "")
+    return Bound(lambda delta: math.inf, lambda eps: 1.0, why, Status.NONE)
 
 
 def _composed(all_releases: list[Release]) -> Bound:
     """All releases as one privacy loss distribution, or in closed form if all are Gaussian."""
     parts = [part for release in all_releases for part in release.parts]
-    status = max((release.status for release in all_releases), key="EDN".index, default="E")
+    status = max(
+        (release.status for release in all_releases), key="EDN".index, default=Status.ESTABLISHED
+    )
     names = " + ".join(dict.fromkeys(release.method for release in all_releases))
     names = names or "nothing released"
     if all(isinstance(part.profile, Gaussian) for part in parts):
@@ -191,8 +198,9 @@ def _composed(all_releases: list[Release]) -> Bound:
         return Bound(
             lambda delta: float(gdp_eps(mu, delta)),
             lambda eps: float(gdp_delta(mu, eps)),
-            f"{names}: {_GDP}",
+            f"{names}: GDP, closed form",
             status,
+            gdp=True,
         )
     first = parts[0].profile
     if len(parts) == 1 and isinstance(first, Shown) and len(first.w) == 2:
@@ -207,7 +215,7 @@ def _composed(all_releases: list[Release]) -> Bound:
     return _pld(parts, names, status)
 
 
-def _pld(parts: list[Part], name: str, status: str) -> Bound:
+def _pld(parts: list[Part], name: str, status: Status) -> Bound:
     sides = (False,) if all(part.profile.symmetric for part in parts) else (False, True)
 
     def eps(delta: float) -> float:
@@ -231,10 +239,12 @@ def _chained(event: Event, method: str | None) -> list[Bound]:
         V = estimator.V(sampling) * (1 if scheme == "poisson" else 2) / sigma
         fixed = method in ("chain_fixed", "pair_or_chain")
         chain = Chain(q, V, estimator.M(sampling) / sigma, T, fixed)
-        out.append(Bound(chain.eps, chain.delta, f"chain bound, {scheme}: PLD and GDP", "D"))
+        out.append(
+            Bound(chain.eps, chain.delta, f"chain bound, {scheme}: PLD and GDP", Status.DERIVED)
+        )
     if scheme == "poisson" and method in ("theorem_k", "pair_or_chain", "best"):
         X, Y = estimator.X(sampling) / sigma, estimator.Y(sampling) / sigma
-        out.append(_pld([Part(theorem_k(q, X, Y), T)], "Theorem K (new, not reviewed)", "N"))
+        out.append(_pld([Part(theorem_k(q, X, Y), T)], "Theorem K (new, not reviewed)", Status.NEW))
     return out
 
 

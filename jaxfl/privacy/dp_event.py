@@ -34,7 +34,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from jaxfl.core.errors import InputError, JaxflWarning, require
-from jaxfl.privacy.accountants import epsilon
+from jaxfl.privacy.accountants import STATUS, epsilon
 from jaxfl.privacy.events import (
     AnyEvent,
     Event,
@@ -66,8 +66,10 @@ def dp_event(event: AnyEvent, delta: float) -> Any:
     SelfComposedDpEvent(event=GaussianDpEvent(noise_multiplier=2.0), count=7)
     """
     dp = _dp()
-    stated = "the user states it, and nobody checked it"
-    reasons = (one.why if isinstance(one, Unproven) else stated for one in wrappers(event))
+    reasons = (
+        one.why if isinstance(one, Unproven) else f"it is {STATUS[one.status]}"
+        for one in wrappers(event)
+    )
     for why in dict.fromkeys(reasons):
         warnings.warn(JaxflWarning(f"This DpEvent is a description: {why}"), stacklevel=2)
     event = described(event)

@@ -12,12 +12,14 @@ T releases.  The mean divides by b, also where more or fewer records are drawn.
 from __future__ import annotations
 
 import dataclasses
+import enum
 import math
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias
 
 from jaxfl.core.errors import require
 from jaxfl.core.params import choice, nonnegative, number, whole
+from jaxfl.core.records import document_all
 from jaxfl.core.subsets import coin_tail
 from jaxfl.core.types import SCHEMES, Algorithm, ProblemFacts, Scheme
 
@@ -28,15 +30,18 @@ __all__ = [
     "Described",
     "Event",
     "Increments",
+    "Kind",
     "LocalSteps",
     "Mean",
     "NoClaim",
     "Phases",
+    "Probed",
     "Sampling",
     "Scheme",
     "Sequence",
     "Standing",
     "Stated",
+    "Status",
     "Unproven",
     "batch_clipped",
     "changed",
@@ -75,13 +80,17 @@ NEIGHBOURS = {
 
 @dataclasses.dataclass(frozen=True)
 class Sampling:
-    """How each release draws its records; the names are those of :mod:`jaxfl.parts.sampling`.
+    """How each release draws its records.
 
-    ``slots`` is the capacity of a padded Poisson batch: a draw beyond it loses records, and a chance
-    is added to delta, see :meth:`overflow`.
+    Fields:
+        scheme: one of ``SCHEMES``, the names of :mod:`jaxfl.parts.sampling`.
+        m: records.
+        b: records drawn per release; of Poisson sampling, on average.
+        slots: the capacity of a padded Poisson batch: a draw beyond it loses records, and a chance is added
+            to delta, see :meth:`overflow`.  None: no padding.
     """
 
-    scheme: str  # one of SCHEMES
+    scheme: str
     m: int
     b: float
     slots: int | None = None
@@ -138,9 +147,6 @@ class Mean:
 
     A drawn record has norm at most ``G (over_b/b + over_m/m)`` in the estimate, an undrawn one
     ``G undrawn/m``; the two differ by at most ``G over_b/b`` and average to ``G mean/m``.
-    ``hidden``: the estimator remembers more than the transcript shows (a SAGA table remembers who
-    was drawn).  ``whole``: the estimate is clipped to this norm in the end, so that no record moves
-    it by more than 2 ``whole``.
 
     =================  ======  ======  =======  ======
     estimator          over_b  over_m  undrawn  hidden
@@ -151,6 +157,17 @@ class Mean:
     SPIDER difference  2       0       0        no
     DP-SRM             2-g     0       0        no
     =================  ======  ======  =======  ======
+
+    Fields:
+        clip: G, the norm of one example's gradient.
+        over_b: the share of a drawn record, in units of G/b.
+        over_m: what is added to it, in units of G/m.
+        undrawn: the share of a record that is not drawn, in units of G/m.
+        mean: the share of a record on average over draws, in units of G/m.
+        hidden: whether the estimator remembers more than the transcript shows, as a SAGA table
+            remembers who was drawn.
+        whole: the norm to which the estimate is clipped in the end: no record moves it by more than twice
+            that.
     """
 
     clip: float
@@ -215,10 +232,14 @@ def batch_clipped(
 class LocalSteps:
     """Hu, Guo and Gong: tau noisy local steps per release, over shuffled epochs.
 
-    The server sees the mean of ``devices`` models, ``colluding`` of which it knows (1: no secure
-    aggregation).  ``convex``: the loss is convex and beta-smooth and eta <= 2/beta; otherwise the
-    sum counts as a function of private messages.  ``fresh``: every round shuffles again, so that a
-    partial pass is a random subset.
+    Fields:
+        clip: G, the norm of one example's gradient.
+        tau: local steps per release.
+        devices: whose models' mean the server sees; 1: no secure aggregation.
+        colluding: those of the devices whose models the server knows.
+        convex: whether the loss is convex and beta-smooth and eta <= 2/beta; otherwise the sum counts as a
+            function of private messages.
+        fresh: whether every round shuffles again, so that a partial pass is a random subset.
     """
 
     clip: float
@@ -244,10 +265,17 @@ class Increments:
     """mu^2-SGD: a record shifts every release from its own step on.
 
     With S = G + 2LD a record of step t moves the later releases by at most 2 S each, more exactly
-    by ``2 (G + 2LD (t-1)/(t+1))``; ``exact`` uses the latter, which needs G and L proven for the
-    loss.  ``machines``: the noise is on the mean over that many.  That is with alpha_t = t and
-    beta_t = 1/t; ``weight_power`` and ``momentum_power`` are p and r of others, with which a shift
-    changes from release to release [:func:`jaxfl.parts.momentum.corrected`].
+    by ``2 (G + 2LD (t-1)/(t+1))``.  That is with alpha_t = t and beta_t = 1/t; with others a shift changes
+    from release to release [:func:`jaxfl.parts.momentum.corrected`].
+
+    Fields:
+        clip: G, the norm of one example's gradient.
+        smoothness: L.
+        diameter: D, of the constraint set.
+        machines: over how many the mean is that has the noise.
+        exact: whether the exact shift counts, which needs G and L proven for the loss.
+        weight_power: p of alpha_t.
+        momentum_power: r of beta_t.
     """
 
     clip: float
@@ -274,7 +302,17 @@ class Increments:
 
 @dataclasses.dataclass(frozen=True)
 class Event:
-    """``releases`` times: draw, weigh, add N(0, sigma^2 I), show to the adversary."""
+    """``releases`` times: draw, weigh, add N(0, sigma^2 I), show to the adversary.
+
+    Fields:
+        sampling: how each release draws its records.
+        sensitivity: how far one record can move a release.
+        sigma: the standard deviation of the noise on a coordinate of the released mean.
+        releases: T.
+        unit: what is protected, one record or all records of one client.
+        adjacency: how neighbouring data differ in it: replaced, added or removed, or its share zero.
+        trust: what the adversary sees, a key of ``OBSERVED``.
+    """
 
     sampling: Sampling
     sensitivity: Mean | LocalSteps | Increments
@@ -294,7 +332,11 @@ class Event:
 
 @dataclasses.dataclass(frozen=True)
 class Sequence:
-    """Events on the same data, in any order: privacy losses add."""
+    """Events on the same data, in any order: privacy losses add.
+
+    Fields:
+        events: those that compose.
+    """
 
     events: tuple[AnyEvent, ...]
 
@@ -303,7 +345,9 @@ class Sequence:
 class Phases:
     """Events on disjoint data: the worst counts, and delta does not add.
 
-    They follow one another, or run at the same time (``together``), as those of clients do.
+    Fields:
+        events: one for each part of the data.
+        together: whether they run at the same time, as those of clients do; False: one after the other.
     """
 
     events: tuple[AnyEvent, ...]
@@ -312,7 +356,11 @@ class Phases:
 
 @dataclasses.dataclass(frozen=True)
 class NoClaim:
-    """No event can be given; any number would be wrong."""
+    """No event can be given; any number would be wrong.
+
+    Fields:
+        reason: why, as a clause.
+    """
 
     reason: str
 
@@ -322,39 +370,85 @@ Described: TypeAlias = Event | Sequence | Phases | NoClaim
 
 @dataclasses.dataclass(frozen=True)
 class Unproven:
-    """The event that unchecked parts describe: noise is calibrated for it, and nothing proves it."""
+    """The event that unchecked parts describe: noise is calibrated for it, and nothing proves it.
+
+    Fields:
+        event: as they describe it.
+        why: a sentence that says what is not checked.
+    """
 
     event: AnyEvent
     why: str
 
 
+class Status(enum.StrEnum):
+    """What a proof rests on."""
+
+    ESTABLISHED = "E"  # published accountants
+    DERIVED = "D"  # an elementary derivation, given in the docstrings
+    NEW = "N"  # a proof that is sketched and checked numerically, and not reviewed
+    STATED = "U"  # the user's event, which nobody checked
+    PROBED = "P"  # what the user's parts declare, which a probe did not refute
+    NONE = ""  # nothing is proven
+
+
 @dataclasses.dataclass(frozen=True)
 class Stated:
-    """An event that the user states: accountants answer for it, and nobody checked it."""
+    """An event that the user states: accountants answer for it, and nobody checked it.
 
+    Fields:
+        event: as the user states it.
+    """
+
+    status: ClassVar[Status] = Status.STATED
     event: AnyEvent
+
+
+class Probed(Stated):
+    """The event of parts as their authors declare them, which a probe did not refute."""
+
+    status: ClassVar[Status] = Status.PROBED
 
 
 AnyEvent: TypeAlias = Described | Unproven | Stated
 
 
+class Kind(enum.StrEnum):
+    """What may be said of the event of an algorithm."""
+
+    PROVEN = "proven"  # jaxfl made all that a proof rests on
+    DECLARED = "declared"  # the user's parts declare the rest
+    PROBED = "probed"  # and a probe did not refute that
+    REFUTED = "refuted"  # or did
+    STATED = "stated"  # the event is the user's own
+    NONE = "none"
+
+
 class Standing(NamedTuple):
     """What may be said of the event of an algorithm.
 
-    ``kind`` is "proven" where jaxfl made all that a proof rests on, "stated" where the event is the
-    user's own, and "none" otherwise; ``why`` is a sentence, empty where the kind is "proven".  ``code``
-    is a digest of the user's functions that both rounds and event evaluate.
+    Fields:
+        kind: what may be said.
+        why: a sentence; empty where the event is proven.
+        code: a digest of the user's functions on which the event rests.
     """
 
-    kind: Literal["proven", "stated", "none"] = "proven"
+    kind: Kind = Kind.PROVEN
     why: str = ""
     code: str = ""
 
+    @property
+    def claims(self) -> bool:
+        """Whether an eps may be said."""
+        return self.kind in (Kind.PROVEN, Kind.PROBED, Kind.STATED)
+
     def of(self, event: AnyEvent) -> AnyEvent:
         """The event as accountants may read it."""
-        if self.kind == "none" and not isinstance(event, NoClaim):
+        if not self.claims and not isinstance(event, NoClaim):
             return Unproven(event, self.why)
-        return Stated(event) if self.kind == "stated" else event
+        if self.kind == Kind.PROBED:
+            return Probed(event)
+        return Stated(event) if self.kind == Kind.STATED else event
 
 
 def released(
@@ -470,3 +564,6 @@ def worst(facts: ProblemFacts, client: Callable[[int], AnyEvent]) -> AnyEvent:
     """``client(m)``; for clients of different sizes m, their phases, of which the worst counts."""
     found = tuple(client(m) for m in facts.sizes or (facts.m,))
     return found[0] if len(found) == 1 else Phases(found, together=True)
+
+
+document_all(__name__)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from jaxfl.core.errors import InputError, require
-from jaxfl.privacy.events import Event, Increments, LocalSteps, Mean
+from jaxfl.privacy.events import Event, Increments, LocalSteps, Mean, Status
 from jaxfl.privacy.pld import Part
 from jaxfl.privacy.profiles import (
     Gaussian,
@@ -37,7 +37,7 @@ class Release(NamedTuple):
 
     parts: tuple[Part, ...]
     method: str
-    status: str
+    status: Status
 
 
 def snapshot(event: Event) -> bool:
@@ -83,11 +83,13 @@ def _drawn(event: Event, estimator: Mean, method: str | None) -> Release:
     both = 2.0 if event.adjacency == "replace_one" else 1.0
     if scheme == "poisson" and not whole(event):
         profile = poisson(q, g) if both == 2 else poisson_add_remove(q, g)
-        return Release((Part(profile, T),), "Poisson sampling", "E")
+        return Release((Part(profile, T),), "Poisson sampling", Status.ESTABLISHED)
     if both == 2:  # from here on both records are drawn together: their distance counts
         g = min(g, estimator.whole / event.sigma)
     if whole(event):
-        return Release((Part(Gaussian(both * g * math.sqrt(T)), 1),), "Gaussian releases", "E")
+        return Release(
+            (Part(Gaussian(both * g * math.sqrt(T)), 1),), "Gaussian releases", Status.ESTABLISHED
+        )
     if scheme == "single_pass":
         require(
             T * sampling.b <= m,
@@ -95,7 +97,9 @@ def _drawn(event: Event, estimator: Mean, method: str | None) -> Release:
             lambda: f"ask for at most {int(m // sampling.b)}, or for sampler = 'shuffled'",
             rounds=T,
         )
-        return Release((Part(Gaussian(both * g), 1),), "every record released once", "E")
+        return Release(
+            (Part(Gaussian(both * g), 1),), "every record released once", Status.ESTABLISHED
+        )
     require(
         both != 1,
         "draws a fixed number of records, which adding one changes",
@@ -103,10 +107,14 @@ def _drawn(event: Event, estimator: Mean, method: str | None) -> Release:
         sampler=scheme,
     )
     if scheme == "without_replacement":
-        return Release((Part(WithoutReplacement(q, g), T),), "sampling without replacement", "D")
+        return Release(
+            (Part(WithoutReplacement(q, g), T),), "sampling without replacement", Status.DERIVED
+        )
     if scheme == "with_replacement":
         b = int(sampling.b)
-        return Release((Part(WithReplacement(b, m, g), T),), "sampling with replacement", "D")
+        return Release(
+            (Part(WithReplacement(b, m, g), T),), "sampling with replacement", Status.DERIVED
+        )
     return _epochs(m, int(sampling.b), T, 1, g, method)
 
 
@@ -134,7 +142,7 @@ def _epochs(m: int, b: int, rounds: int, times: int, g: float, method: str | Non
         parts.append(Part(WithoutReplacement(p, g), times))
     exact = once and not rest
     name = "shuffled epochs" if exact else "shuffled epochs, partial passes as random subsets"
-    return Release(tuple(parts), name, "E" if exact else "D")
+    return Release(tuple(parts), name, Status.ESTABLISHED if exact else Status.DERIVED)
 
 
 def _revealed(event: Event, estimator: Mean) -> Release:
@@ -166,7 +174,7 @@ def _revealed(event: Event, estimator: Mean) -> Release:
             "use 'poisson'",
             sampler=scheme,
         )
-    return Release(parts, f"coins revealed, {scheme}", "D")
+    return Release(parts, f"coins revealed, {scheme}", Status.DERIVED)
 
 
 # --- one family each -----------------------------------------------------------------------------
@@ -222,7 +230,9 @@ def _weighted_shift(estimator: Increments, steps: int) -> float:
 def _increments(event: Event, estimator: Increments) -> Release:
     mu = increments_shift(estimator, event.releases) / event.sigma
     name = "weighted increments, each record once" + (", exact shift" if estimator.exact else "")
-    return Release((Part(Gaussian(mu), 1),), name, "D" if estimator.exact else "E")
+    return Release(
+        (Part(Gaussian(mu), 1),), name, Status.DERIVED if estimator.exact else Status.ESTABLISHED
+    )
 
 
 def _local_steps(event: Event, steps: LocalSteps, method: str | None) -> Release:
@@ -252,7 +262,7 @@ def _local_steps(event: Event, steps: LocalSteps, method: str | None) -> Release
     if r > 1 and steps.convex and once:
         release = _epochs(m, b, length, times, g / math.sqrt(r), "ceil")
         name = f"secure sum of {r}, amplification by iteration, {release.method}"
-        return release._replace(method=name, status="D")
+        return release._replace(method=name, status=Status.DERIVED)
     release = _epochs(m, b, length, times, g, method)
     why = "" if r == 1 else "secure sum unproved here, messages by themselves, "
     return release._replace(method=why + release.method)

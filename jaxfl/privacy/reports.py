@@ -12,7 +12,7 @@ from jaxfl.privacy import dp_event as exports
 from jaxfl.privacy.accountants import STATUS, epsilon
 from jaxfl.privacy.accountants import delta as delta_of
 from jaxfl.privacy.claims import Claim, Condition, understates
-from jaxfl.privacy.events import AnyEvent, NoClaim, protects, until
+from jaxfl.privacy.events import AnyEvent, NoClaim, Status, protects, until
 from jaxfl.privacy.gaussian import Floats
 
 __all__ = ["PUBLIC", "Report", "report", "spent"]
@@ -32,7 +32,7 @@ class Report(NamedTuple):
     delta: float
     delta_at_claimed: float | None  # proven delta at the claimed eps
     method: str
-    status: str  # E, D, N, U; empty where nothing is proven
+    status: Status  # E, D, N, U, P; empty where nothing is proven
     flag: bool  # proven exceeds the claim by more than 1 %, or there is a note
     source: str = ""
     conditions: tuple[Condition, ...] = ()
@@ -51,7 +51,7 @@ class Report(NamedTuple):
         status = f" ({STATUS[self.status]})" if self.status else ""
         nothing = math.isinf(self.proven)
         proven = "none" if nothing else f"eps {self.proven:.4g}"
-        how = "stated  " if self.status == "U" else "proven  "
+        how = "stated  " if self.status == Status.STATED else "proven  "
         lines = [f"{how} {proven} at delta {self.delta:.3g}: {self.method}{status}"]
         if words := "" if nothing else protects(self.event):
             lines += [f"protects {words}", f"assumes  {PUBLIC}"]

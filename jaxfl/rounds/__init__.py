@@ -16,6 +16,6 @@
 
 from jaxfl.rounds.federated import Federated
 from jaxfl.rounds.gossip import Gossip
-from jaxfl.rounds.plain import Plain
+from jaxfl.rounds.plain import Plain, Sent, estimate
 
-__all__ = ["Federated", "Gossip", "Plain"]
+__all__ = ["Federated", "Gossip", "Plain", "Sent", "estimate"]

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from jaxfl.core.records import document_all
 from jaxfl.core.types import (
     Aggregation,
     Channel,
@@ -23,7 +24,23 @@ __all__ = ["Body"]
 
 
 class Body(NamedTuple):
-    """The parts of :class:`jaxfl.rounds.Federated`."""
+    """The parts of :class:`jaxfl.rounds.Federated`.
+
+    Fields:
+        estimator: which of a client's samples are weighed how, and at which points.
+        mechanism: the noise on a client's estimate.
+        compressor: what travels of a message.
+        channel: what both ends remember of it.
+        server: what the mean of the messages does to the model.
+        participation: who takes part.
+        clip: "example"; or "batch": the whole estimate, which bounds no record's influence.
+        noise: "fused": one draw of the noise of the mean where only the mean matters; or "per_client".
+        local: what a client runs in place of one estimate; None: one estimate.
+        aggregation: how the server gets the sum of the messages; None: it adds them up.
+        storage: in which clients keep vectors: "exact", the precision of the model; or "bfloat16",
+            "float16".
+        messages: whether every message is computed, also where only their mean matters.
+    """
 
     estimator: Estimator
     mechanism: Mechanism
@@ -31,12 +48,12 @@ class Body(NamedTuple):
     channel: Channel
     server: Server
     participation: Participation
-    clip: str = "example"  # or "batch": clip the whole estimate, which bounds no record's influence
-    noise: str = "fused"  # or "per_client"
+    clip: str = "example"
+    noise: str = "fused"
     local: Local | None = None
     aggregation: Aggregation | None = None
-    storage: str = "exact"  # or "bfloat16", "float16"
-    messages: bool = False  # compute every message, also where only their mean matters
+    storage: str = "exact"
+    messages: bool = False
 
     @property
     def linear(self) -> bool:
@@ -140,3 +157,6 @@ class Body(NamedTuple):
         """The noise that a client adds to its message."""
         elsewhere = self.local is not None or self.mechanism.central
         return noiseless() if elsewhere else self.mechanism
+
+
+document_all(__name__)

@@ -20,6 +20,7 @@ import jax.numpy as jnp
 from jaxfl.core import provenance
 from jaxfl.core.products import exact
 from jaxfl.core.provenance import made
+from jaxfl.core.records import document_all
 from jaxfl.core.types import (
     Aggregation,
     Array,
@@ -53,8 +54,7 @@ __all__ = ["CONSENSUS", "Gossip", "Rule", "Send", "averaging", "differences", "q
 THETA = Param("theta", "weight theta of the new point in a step", high=1.0)
 CONSENSUS = Param("consensus", "step k towards what neighbours sent", high=1.0, schedule=True)
 
-Send = Callable[..., tuple[Array, Array]]
-# (n, d), and which message of the round it is (0) -> what arrives of it, coordinates sent
+Send = Callable[..., tuple[Array, Array]]  # see ``step`` of Rule
 
 
 def _nothing(x: Array) -> tuple[Array, ...]:
@@ -62,10 +62,18 @@ def _nothing(x: Array) -> tuple[Array, ...]:
 
 
 class Rule(NamedTuple):
-    """``step(x, g, W, send, hp, *kept)`` returns the points after a round, and the coordinates sent.
+    """What the clients of a network send, and how their points move; for all clients at once.
 
-    ``start(x)`` are the vectors that clients keep besides their points, each (n, d); ``step`` takes them
-    after ``hp`` and returns them at the end.  A client sends ``uploads`` messages in a round.
+    Fields:
+        name: how the part is called in records and messages.
+        step: (x, g, W, send, hp, ``*kept``) -> the points after a round, (n, d), the coordinates that each
+            client sent, (n,), and each of the vectors ``kept``; g are the noised gradients, (n, d).
+            ``send(v, number)`` returns what arrives of each v_i, (n, d), and its coordinates, (n,), where
+            ``number`` tells several messages of a round apart.
+        params: the hyper-parameters that it reads.
+        start: x -> the vectors that clients keep besides their points, each (n, d).
+        uploads: messages that a client sends in a round.
+        corrects: whether later messages make up for the bias of a compressor.
     """
 
     name: str
@@ -73,7 +81,7 @@ class Rule(NamedTuple):
     params: tuple[Param, ...] = ()
     start: Callable[[Array], tuple[Array, ...]] = _nothing
     uploads: int = 1
-    corrects: bool = False  # whether later messages make up for the bias of a compressor
+    corrects: bool = False
 
 
 @made
@@ -119,7 +127,18 @@ def differences() -> Rule:
 
 
 class Network(NamedTuple):
-    """The parts of :class:`jaxfl.rounds.Gossip`."""
+    """The parts of :class:`jaxfl.rounds.Gossip`.
+
+    Fields:
+        estimator: which of a client's samples are weighed how, and at which points; without memory.
+        mechanism: the noise on a client's estimate.
+        compressor: what travels of a message.
+        rule: what clients send, and how their points move.
+        graph: who hears whom, as mixing matrices.
+        participation: who takes part, which is everyone.
+        clip: "example"; or "batch": the whole estimate, which bounds no record's influence.
+        noise: "per_client": each client draws its own.
+    """
 
     estimator: Estimator
     mechanism: Mechanism
@@ -252,3 +271,6 @@ class Gossip(Network):
     def cohort(self, key: Key, t: Array, n: int, hp: Hyper) -> Draw:
         """Everyone."""
         return self.participation.draw(streams(key).clients, t, n, hp)
+
+
+document_all(__name__)

@@ -13,6 +13,7 @@ from jaxfl.core.errors import require
 from jaxfl.core.fusion import in_own_loop, materialized
 from jaxfl.core.keys import at
 from jaxfl.core.products import exact
+from jaxfl.core.records import document_all
 from jaxfl.core.types import Array, Compressor, Draw, Hyper, Info, Key, Mechanism, Message, PyTree
 from jaxfl.parts.channels import add
 from jaxfl.parts.compressors import dense
@@ -31,23 +32,40 @@ class Seen(NamedTuple):
 
     An observer sees ``messages``; under an aggregation that hides them, only ``mean``, and ``words``
     where masks are drawn.  A server's noise comes after ``mean``.
+
+    Fields:
+        clients: their numbers, (r,); n in a slot that holds nobody.
+        weight: of each message in the mean, (r,); 0 in a slot that holds nobody.
+        estimates: the gradients g_i, or x - theta_i of local steps, noise included, (r, d).
+        messages: C(before(link_i, g_i) + xi_i), (r, d), and 0 where a coordinate is not sent; of a network
+            all messages of a client in a row, (n, uploads d).
+        words: the messages as an aggregation encodes them, (r, d); None: there is no aggregation.
+        mean: sum_i weight_i message_i, as the server decodes it, (d,).
     """
 
-    clients: Array  # (r,); n in a slot that holds nobody
-    weight: Array  # (r,); 0 in such a slot
-    estimates: Array  # (r, d): the gradients, or x - theta_i of local steps
-    messages: Array  # (r, d): C(before(link_i, g_i) + xi_i), and 0 where it is not sent
-    words: Array | None  # (r, d): the messages as an aggregation encodes them
-    mean: Array  # (d,): sum_i weight_i message_i, as the server decodes it
+    clients: Array
+    weight: Array
+    estimates: Array
+    messages: Array
+    words: Array | None
+    mean: Array
 
 
 class Sent(NamedTuple):
-    """One client's message, with what it is made of and what the client keeps."""
+    """One client's message, with what it is made of and what the client keeps.
+
+    Fields:
+        estimate: g_i, (d,).
+        message: what is sent.
+        coordinates: selected coordinates in it, ().
+        rest: the other results of its estimate.
+        link: its new end of the channel.
+    """
 
     estimate: Array
     message: Message
     coordinates: Array
-    rest: PyTree  # the other results of its estimate
+    rest: PyTree
     link: PyTree
 
 
@@ -242,3 +260,6 @@ def draw_noise(
     if mechanism.std is None:
         return jnp.zeros_like(like)
     return in_own_loop(lambda: normal(key, mechanism, like, hp, unit), t)
+
+
+document_all(__name__)

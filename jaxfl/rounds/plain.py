@@ -22,9 +22,9 @@ from jaxfl.parts.mechanisms import noiseless, normal
 from jaxfl.problems.clipping import clip
 from jaxfl.rounds.blocks import ClientBlock, RoundContext, put, take
 from jaxfl.rounds.federated import Federated
-from jaxfl.rounds.messages import protect, release
+from jaxfl.rounds.messages import Seen, protect, release
 
-__all__ = ["Plain"]
+__all__ = ["Estimate", "Plain", "Sent", "estimate"]
 
 
 class Estimate(NamedTuple):
@@ -51,6 +51,9 @@ class Plain(Federated):
 
     message_i = C(before(link_i, g_i) + xi_i),   xi_i ~ N(0, sigma^2 I),   i in S
     v = receive(link, sum_i weight_i message_i),   x <- step(x, v)
+
+    A round of your own inherits from this class and defines :meth:`client`, or all of :meth:`round`.
+    Nothing is proven of it, but for what your own event states.
     """
 
     @property
@@ -61,12 +64,27 @@ class Plain(Federated):
     def fused(self) -> bool:
         return False
 
+    def client(self, now: RoundContext, me: ClientBlock) -> Sent:
+        """``C(before(link_i, g_i) + xi_i)``; a sparsifier chooses coordinates before they are noised."""
+        noise, mask = (
+            jax.random.fold_in(at(stream, now.t), me.index)
+            for stream in (now.keys.noise, now.keys.mask)
+        )
+        own, channel, hp, t = estimate(self, now, me, noise), self.channel, now.hp, now.t
+        v = channel.before(me.link, own.g)
+        if channel.residual is None:
+            message, sent = release(self.own, self.compressor, noise, mask, v, t, hp, now.unit)
+            return Sent(message, sent, channel.after(me.link, message, hp), own)
+        v = v + normal(noise, self.own, v, hp, now.unit)  # the channel keeps what is not sent
+        message, sent = release(noiseless(), self.compressor, noise, mask, v, t, hp)
+        return Sent(message, sent, channel.residual(me.link, v, dense(message, v.size)), own)
+
     def round(self, key: Key, state: State, problem: Problem, hp: Hyper) -> tuple[State, Info]:
         """One round; ``key`` is the run's, the same in every round."""
         now, state, begun = self.begin(key, state, problem, hp)  # x, S, and the values of round t
         hp, t, cohort = now.hp, now.t, now.cohort
         who = self.members(cohort, problem, state)
-        sent = jax.vmap(functools.partial(client, self, now))(who)
+        sent = jax.vmap(functools.partial(self.client, now))(who)
         mean, clamped = added_up(self, now, who, sent.message)
         if self.mechanism.central:
             mean = mean + normal(at(now.keys.mean_noise, t), self.mechanism, mean, hp, now.unit)
@@ -89,21 +107,15 @@ class Plain(Federated):
         info = jax.tree.map(lambda a: a.astype(jnp.int32), info)
         return State(t + 1, server, link, links, shared, local, bases), info
 
-
-def client(body: Plain, now: RoundContext, me: ClientBlock) -> Sent:
-    """``C(before(link_i, g_i) + xi_i)``; a sparsifier chooses coordinates before they are noised."""
-    noise, mask = (
-        jax.random.fold_in(at(stream, now.t), me.index)
-        for stream in (now.keys.noise, now.keys.mask)
-    )
-    own, channel = estimate(body, now, me, noise), body.channel
-    v = channel.before(me.link, own.g)
-    if channel.residual is None:
-        message, sent = release(body.own, body.compressor, noise, mask, v, now.t, now.hp, now.unit)
-        return Sent(message, sent, channel.after(me.link, message, now.hp), own)
-    v = v + normal(noise, body.own, v, now.hp, now.unit)  # the channel keeps what is not sent
-    message, sent = release(noiseless(), body.compressor, noise, mask, v, now.t, now.hp)
-    return Sent(message, sent, channel.residual(me.link, v, dense(message, v.size)), own)
+    def view(self, key: Key, state: State, problem: Problem, hp: Hyper) -> Seen:
+        """The messages of the round that :meth:`round` computes from the same arguments."""
+        now, state, _ = self.begin(key, state, problem, hp)
+        who = self.members(now.cohort, problem, state)
+        sent = jax.vmap(functools.partial(self.client, now))(who)
+        mean, _ = added_up(self, now, who, sent.message)
+        whole = jax.vmap(lambda one: dense(one, now.x.size))(sent.message)
+        words = None if self.aggregation is None else protect(self, now, who, sent.message)[0]
+        return Seen(who.index, who.weight, sent.own.g, whole, words, mean)
 
 
 def estimate(body: Plain, now: RoundContext, me: ClientBlock, noise: Key) -> Estimate:

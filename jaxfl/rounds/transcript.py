@@ -16,9 +16,19 @@ import numpy as np
 
 from jaxfl.core import provenance
 from jaxfl.core.errors import InputError, one_line, require
-from jaxfl.core.identity import by_identity
+from jaxfl.core.identity import by_identity, identity
 from jaxfl.core.schedules import Schedule
-from jaxfl.core.types import AnyBody, Hyper, MessageBound, Pace, ProblemFacts, Sampler, Values
+from jaxfl.core.types import (
+    AnyBody,
+    Estimator,
+    Hyper,
+    Memory,
+    MessageBound,
+    Pace,
+    ProblemFacts,
+    Sampler,
+    Values,
+)
 from jaxfl.privacy import events
 from jaxfl.privacy.events import Sampling, worst
 
@@ -30,6 +40,7 @@ __all__ = [
     "message_bound",
     "noises",
     "rounding",
+    "sensitivity_of",
     "turns",
 ]
 
@@ -48,7 +59,7 @@ def event(body: AnyBody, values: Values, facts: ProblemFacts) -> Any:
     turns.  Clients' data are disjoint, and the worst client size counts, which may be neither the
     smallest nor the largest.
     """
-    sampler, sensitivity = body.estimator.sampler, body.estimator.sensitivity
+    sampler, sensitivity = body.estimator.sampler, sensitivity_of(body.estimator, facts.d)
     if body.mechanism.std is None:
         return events.NoClaim("nothing is noised")
     if body.estimator.gradient.unit is not None:
@@ -89,6 +100,22 @@ def event(body: AnyBody, values: Values, facts: ProblemFacts) -> Any:
         return parts[0] if len(parts) == 1 else events.Sequence(parts)
 
     return worst(facts, client)
+
+
+def sensitivity_of(estimator: Estimator, d: int) -> Callable[[Values], Any] | None:
+    """What an estimator declares; else the sum of the bounds of its terms, if it remembers nothing.
+
+    A drawn record adds ``sum_terms |scale| bound / b`` at most.
+    """
+    if estimator.sensitivity is not None or identity(estimator.memory) != identity(Memory()):
+        return estimator.sensitivity
+
+    def by_terms(values: Values) -> events.Mean:
+        terms = estimator.gradient.terms((), np.zeros(d, np.float32), Hyper(dict(values)))  # type: ignore[arg-type]
+        most = [float(np.abs(term.scale)) * float(term.bound) for term in terms]
+        return events.Mean(math.fsum(most))
+
+    return by_terms
 
 
 # --- what changes from round to round ------------------------------------------------------------

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxfl.algorithms.composition import by_messages
+from jaxfl.algorithms.probes.laws import ERRORS, confirm, equal
 from jaxfl.algorithms.registry import one_algorithm
 from jaxfl.audit.attack import audit
 from jaxfl.core.errors import InputError, JaxflWarning, require
@@ -23,7 +24,6 @@ from jaxfl.engine.runs import totals
 from jaxfl.engine.simulate import simulate
 from jaxfl.engine.sweep import sweep
 from jaxfl.rounds import transcript
-from jaxfl.testing.laws import ERRORS, confirm, equal
 
 __all__ = ["Checked", "check_algorithm"]
 

@@ -1,6 +1,5 @@
 """What every algorithm has to satisfy; a new one joins by a row in ``rows.py``."""
 
-from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -9,16 +8,15 @@ import numpy as np
 import optax
 import pytest
 from planned import federated, planned
-from probe import steps
 from rows import ROWS, Row, a_problem
-from told import mistakes, refused
+from told import mistakes, refusals, refused
 
 import jaxfl
 from jaxfl.algorithms import compose, plain
 from jaxfl.algorithms.roles import part
 from jaxfl.algorithms.soteriafl import theory
 from jaxfl.algorithms.soteriafl.claims import compressed_gd
-from jaxfl.core.types import Algorithm, Origin, Param, ProblemFacts
+from jaxfl.core.types import Algorithm, Origin, ProblemFacts
 from jaxfl.engine import results
 from jaxfl.engine.runs import totals
 from jaxfl.parts import (
@@ -38,7 +36,25 @@ from jaxfl.parts import (
 from jaxfl.problems.facts import facts_of
 from jaxfl.rounds import gossip
 
-each = pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+
+def rows(mark: Any) -> Any:
+    """All of the common table; rows with a part that no other has carry the mark."""
+    table = [pytest.param(row, marks=mark if row.quick else ()) for row in ROWS]
+    return pytest.mark.parametrize("row", table, ids=[row.name for row in ROWS])
+
+
+PARTS = [
+    *(channels.direct, channels.shifted, channels.learned, channels.recursion),
+    *(channels.error_feedback, mechanisms.gaussian, mechanisms.central, mechanisms.noiseless),
+    *(servers.descent, servers.averaging, accelerated.averaged),
+    *(iterates.anytime, iterates.averaged, iterates.limited),
+    *(gossip.averaging, gossip.quantized, gossip.differences),
+    *(local.free, local.proximal, local.control),
+    *(lambda make=make: make(sampling.full()) for make in (estimators.minibatch, estimators.svrg,
+      estimators.saga, momentum.corrected, momentum.marina, momentum.anchored)),
+    lambda: smoothing.moreau(estimators.minibatch(sampling.full())),
+    lambda: iterates.sampled(servers.descent()),
+]  # fmt: skip
 
 
 def test_every_algorithm_has_a_row_and_is_the_same_each_time() -> None:
@@ -47,10 +63,10 @@ def test_every_algorithm_has_a_row_and_is_the_same_each_time() -> None:
     for row in ROWS:
         assert jaxfl.algorithm(row.name) == jaxfl.algorithm(row.name)
         assert hash(jaxfl.algorithm(row.name)) == hash(jaxfl.algorithm(row.name))
+    assert all(make() is make() for make in PARTS)
 
 
-@pytest.mark.plain
-@each
+@rows(pytest.mark.plain)
 def test_it_descends_and_counts(row: Row, key: jax.Array) -> None:
     problem, rounds = row.problem, 60
     run = jaxfl.simulate(row.name, problem, key, rounds, **row.numbers)
@@ -73,20 +89,6 @@ def test_it_descends_and_counts(row: Row, key: jax.Array) -> None:
         assert run.totals["uplink_bits"] == rounds * problem.n * bits
     assert run.totals["downlink_bits"] == rounds * problem.n * 32 * d * row.down
     assert run.totals["clamped"] == 0
-
-
-PARTS = [
-    *(channels.direct, channels.shifted, channels.learned, channels.recursion),
-    *(channels.error_feedback, mechanisms.gaussian, mechanisms.central, mechanisms.noiseless),
-    *(servers.descent, servers.averaging, accelerated.averaged),
-    *(iterates.anytime, iterates.averaged, iterates.limited),
-    *(gossip.averaging, gossip.quantized, gossip.differences),
-    *(local.free, local.proximal, local.control),
-    *(lambda make=make: make(sampling.full()) for make in (estimators.minibatch, estimators.svrg,
-      estimators.saga, momentum.corrected, momentum.marina, momentum.anchored)),
-    lambda: smoothing.moreau(estimators.minibatch(sampling.full())),
-    lambda: iterates.sampled(servers.descent()),
-]  # fmt: skip
 
 
 @pytest.mark.once
@@ -112,42 +114,7 @@ def test_sizes_of_a_users_own_composition_are_checked() -> None:
     refused(lambda: run("random_k", k=3, omega=1.0), "are both given")
 
 
-@pytest.mark.once
-def test_equal_calls_give_one_part() -> None:
-    """Compiled programs are found by their parts: also a user's own composition is compiled once."""
-    assert all(make() is make() for make in PARTS)
-
-
-# Those with coins, phases or epochs of their own, which a batch has to keep apart; a table of
-# memory is in `test_a_sweep_is_its_runs`.
-APART = (
-    *("soteriafl_svrg", "scaffold", "localized_accelerated_mbsgd", "marina", "isrl_svrg"),
-    *("sdm_dsgd",),
-)
-
-
-@pytest.mark.parametrize(
-    "row", [row for row in ROWS if row.name in APART], ids=lambda row: row.name
-)
-def test_vmap_over_seeds_and_numbers_is_the_loop(row: Row) -> None:
-    problem = row.problem
-    plan = planned(row.name, problem, 40, **row.numbers)
-    algorithm, hp, state = plan.algorithm, plan.hp, plan.start()
-    keys = jax.random.split(jax.random.key(1), 3)
-    rates = jnp.array([0.1, 0.2, 0.4])
-
-    def rounds(key: jax.Array, lr: jax.Array) -> jax.Array:
-        numbers = jaxfl.types.Hyper({**hp.values, row.axis: lr}, hp.capacity)
-        step = lambda _, s: algorithm.round(key, s, problem, numbers)[0]  # noqa: E731
-        return algorithm.output(jax.lax.fori_loop(0, 5, step, state))
-
-    together = jax.jit(jax.vmap(rounds))(keys, rates)
-    one = jax.jit(rounds)
-    alone = jnp.stack([one(k, lr) for k, lr in zip(keys, rates, strict=True)])
-    np.testing.assert_allclose(together, alone, 1e-5, 1e-6)
-
-
-@each
+@rows(())
 def test_some_clients_only(row: Row, x64: None) -> None:
     """Three of five take part, in double precision; those who do not keep their memory, and
     s = mean_i s_i."""
@@ -177,41 +144,20 @@ def test_some_clients_only(row: Row, x64: None) -> None:
         assert (np.abs(moved).sum(1) > 0).sum() == 3
 
 
-@pytest.mark.parametrize(
-    ("name", "participation"), [("ldp_sgd", "uniform"), ("soteriafl_saga", "poisson")]
-)
-def test_some_clients_are_unbiased(name: str, participation: str) -> None:
-    """The step of 3 of 5 clients is the step of all of them, in the mean: fused and by messages."""
-    keys = jax.random.split(jax.random.key(5), 3000)
-    quiet = {"lr": 0.2, "clip": 2.0, "sigma": 0.0, "batch": 9}
-    some = jaxfl.algorithm(name, participation=jaxfl.sampling.participation(participation))
-    a = steps(jaxfl.algorithm(name), a_problem(), keys, **quiet)
-    b = steps(some, a_problem(), keys, **quiet, cohort=3)
-    error = (a.std(0) + b.std(0)) / np.sqrt(len(keys)) + 1e-6
-    assert (np.abs(a.mean(0) - b.mean(0)) < 5 * error).all()
-    assert b.std(0).max() > 1.1 * a.std(0).max()
-
-
 def test_a_toy_algorithm_is_one_function_and_one_row(key: jax.Array) -> None:
     """Sign descent on minibatch gradients, from known parts and an optax transform."""
 
     def sign_sgd() -> jaxfl.Algorithm:
         """x <- x - eta sign(mean_i g_i)."""
-        body = federated(
-            estimator=estimators.minibatch(sampling.without_replacement()),
-            mechanism=mechanisms.noiseless(),
-            server=servers.optimizer(lambda hp: optax.sign_sgd(hp["lr"])),
-        )
-        numbers = plain(clip=1.0, batch=4, lr=0.02)
-        return compose("sign_sgd", "sign descent", "this test", body, numbers)
+        server = servers.optimizer(lambda hp: optax.sign_sgd(hp["lr"]))
+        body = federated(mechanism=mechanisms.noiseless(), server=server)
+        return compose("sign_sgd", "", "", body, plain(clip=1.0, batch=4, lr=0.02))
 
     jaxfl.register(sign_sgd)
     run = jaxfl.simulate("sign_sgd", a_problem(), key, 40)
     assert run.metrics["loss"][-1] < run.metrics["loss"][0]
-    step = np.abs(run.extend(41).x - run.x)
-    np.testing.assert_allclose(step, 0.02, rtol=1e-4)
-    # equal calls give one algorithm, so that programs are found again
-    assert jaxfl.algorithm("sign_sgd") == run.algorithm
+    np.testing.assert_allclose(np.abs(run.extend(41).x - run.x), 0.02, rtol=1e-4)
+    assert jaxfl.algorithm("sign_sgd") == run.algorithm  # so that programs are found again
 
 
 def noised(resolve: Any = None, **numbers: float) -> jaxfl.Algorithm:
@@ -266,46 +212,29 @@ def test_defaults_of_a_model_without_a_known_L(name: str) -> None:
         assert planned("fedsgd", facts).values["lr"] == 0.1
 
 
-def test_only_the_part_says_how_its_default_follows() -> None:
-    """A compressor of one's own may resolve k otherwise, and its source must not say d/20."""
-    ours = jaxfl.compressors.random_k()
-    theirs = ours._replace(name="theirs", params=(Param("k", "coordinates"),))
-    facts = ProblemFacts(10, 6000, 6000, 50890, 200, 1.0)
-    said = [
-        str(planned(jaxfl.algorithm("cdp_sgd", compressor=part), facts).sources["k"])
-        for part in (ours, theirs)
-    ]
-    assert said == ["default: d/20", "default"]
-
-
-@pytest.mark.parametrize("name", ["soteriafl_sgd", "soteriafl_svrg", "soteriafl_saga", "ldp_svrg"])
-def test_claims_of_variance_reduction_are_of_two_gradients_of_a_record(name: str) -> None:
+def test_claims_of_variance_reduction_are_of_two_gradients_of_a_record() -> None:
+    """Without a bound on any nothing is claimed."""
     facts = ProblemFacts(n=2, m=1000, m_max=1000, d=3, rounds=50, smoothness=1.0, sizes=(1000,))
-    plan = planned(name, facts, sigma=0.01, batch=20)
-    v, G = plan.values, plan.values["clip"]
-    given = v["noise_constant"], G, 1000, 20, 50, v["delta"]
-    bounds = (G, 0.0) if name == "soteriafl_sgd" else (2 * G, G)
-    stated = compressed_gd(*given, sigma=0.01, bounds=bounds)
-    assert plan.claim.conditions == stated.conditions
+    for name in ("soteriafl_sgd", "soteriafl_svrg", "soteriafl_saga", "ldp_svrg"):
+        plan = planned(name, facts, sigma=0.01, batch=20)
+        v, G = plan.values, plan.values["clip"]
+        given = v["noise_constant"], G, 1000, 20, 50, v["delta"]
+        bounds = (G, 0.0) if name == "soteriafl_sgd" else (2 * G, G)
+        stated = compressed_gd(*given, sigma=0.01, bounds=bounds)
+        assert plan.claim.conditions == stated.conditions, name
+    for name in ("ldp_sgd", "dp_sgd"):
+        plan = planned(name, facts, clip=float("inf"), sigma=1.0)
+        assert plan.values["eps"] == plan.claim.eps == plan.eps(1e-5) == float("inf")
 
 
-@pytest.mark.parametrize("name", ["ldp_sgd", "dp_sgd"])
-def test_without_a_bound_nothing_is_claimed(name: str) -> None:
-    plan = planned(name, a_problem(), 5, clip=float("inf"), sigma=1.0)
-    assert plan.values["eps"] == plan.claim.eps == plan.eps(1e-5) == float("inf")
-
-
-@pytest.mark.parametrize("parts", [{}, {"convex": True}])
-def test_steps_are_finite_without_features(parts: dict[str, Any], key: jax.Array) -> None:
+def test_steps_are_finite_without_features() -> None:
     """L = 0 asks for no step size: local SGD had an infinite one, and a model of NaN."""
     rows = np.zeros((4, 20, 5), np.float32), np.zeros((4, 20), np.int32)
     data = jaxfl.data.from_clients(rows, classes=2, stacked=True)
     problem = jaxfl.make_problem(jaxfl.models.logistic(5), data)
     assert facts_of(problem, 5).smoothness == 0
-    parts = {"aggregation": jaxfl.aggregations.plain_sum(), **parts}
-    run = jaxfl.simulate(jaxfl.algorithm("private_local_sgd", **parts), problem, key, 5, batch=4)
-    assert np.isfinite(run.values["lr"])
-    assert np.isfinite(run.x).all()
+    algorithm = jaxfl.algorithm("private_local_sgd", aggregation="plain_sum")
+    assert np.isfinite(planned(algorithm, problem, 5, batch=4).values["lr"])
 
 
 def unreliable(name: str) -> jaxfl.Algorithm:
@@ -322,27 +251,6 @@ def without_delta(given: Any, facts: Any) -> jaxfl.types.Plan:
     return deaf(given, facts)._replace(asked=jaxfl.types.Eps(given["eps"]))
 
 
-@pytest.mark.plain
-@pytest.mark.parametrize(
-    ("algorithm", "given", "words"),
-    [
-        (noised(), {}, "noised needs sigma, which nothing sets: give it, or eps"),
-        (noised(), {"eps": 2.0, "sigma": 1.0}, "eps = 2.0 and sigma = 1.0 both set"),
-        (noised(sigma=1.0), {"eps": 2.0, "noise": "paper"}, "none that gives sigma for eps = 2"),
-        (noised(clip=float("inf")), {"eps": 2.0}, "clip = inf"),
-        (noised()._replace(event=None), {"eps": 2.0}, "does not describe what it releases"),
-        (noised(deaf), {"eps": 2.0}, "eps = 2.0 decides nothing in noised"),
-        (noised(without_delta), {"eps": 2.0}, "eps = 2 needs delta"),
-        (unreliable("ldp_sgd"), {}, "'unreliable' needs dropout and threshold, which nothing sets"),
-        (unreliable("dp_sgd"), {"dropout": 0.1}, "'unreliable' needs threshold, which"),
-    ],
-)
-def test_noise_that_cannot_be_calibrated_is_told(
-    algorithm: jaxfl.Algorithm, given: dict[str, Any], words: str, key: jax.Array
-) -> None:
-    refused(lambda: jaxfl.simulate(algorithm, a_problem(), key, 5, **given), words)
-
-
 def needs_rate(rate: float) -> Algorithm:
     raise NotImplementedError
 
@@ -351,12 +259,26 @@ def cdp_sgd(**parts: Any) -> Algorithm:
     return jaxfl.algorithm("cdp_sgd", **parts)
 
 
+def run(algorithm: Any, **given: Any) -> jaxfl.Run:
+    return jaxfl.simulate(algorithm, a_problem(), jax.random.key(0), 5, **given)
+
+
+test_noise_that_cannot_be_calibrated = refusals(
+    (lambda: run(noised()), "noised needs sigma, which nothing sets: give it, or eps"),
+    (lambda: run(noised(), eps=2.0, sigma=1.0), "eps = 2.0 and sigma = 1.0 both set"),
+    (lambda: run(noised(sigma=1.0), eps=2.0, noise="paper"), "none that gives sigma for eps = 2"),
+    (lambda: run(noised(clip=float("inf")), eps=2.0), "clip = inf"),
+    (lambda: run(noised()._replace(event=None), eps=2.0), "does not describe what it releases"),
+    (lambda: run(noised(deaf), eps=2.0), "eps = 2.0 decides nothing in noised"),
+    (lambda: run(noised(without_delta), eps=2.0), "eps = 2 needs delta"),
+    (lambda: run(unreliable("ldp_sgd")), "needs dropout and threshold, which nothing sets"),
+    (lambda: run(unreliable("dp_sgd"), dropout=0.1), "'unreliable' needs threshold, which"),
+)
+
+
 @mistakes(
     (lambda: cdp_sgd(compresor=3), r"named 'compresor': did you mean 'compressor'\?"),
-    (
-        lambda: cdp_sgd(compressor=5),
-        r"a name or a Compressor: give .*jaxfl.compressors.compressor\('qsgd'\)",
-    ),
+    (lambda: cdp_sgd(compressor=5), r"a name or a Compressor: give .*compressor\('qsgd'\)"),
     (lambda: cdp_sgd(compressor=compressors.qsgd), "call it"),
     (lambda: cdp_sgd(compressor=sampling.poisson()), "'poisson' of cdp_sgd is a Sampler"),
     (lambda: cdp_sgd(server=3), "server = 3 of cdp_sgd .* be a Server: give one"),
@@ -370,11 +292,24 @@ def cdp_sgd(**parts: Any) -> Algorithm:
     ),
     (lambda: jaxfl.register(3), "register takes the function"),
     (lambda: jaxfl.register(lambda: None), "write one with def"),
-    (
-        lambda: jaxfl.register(needs_rate),
-        "needs_rate needs rate, and an algorithm is made by its name",
-    ),
+    (lambda: jaxfl.register(needs_rate), "needs_rate needs rate, and an algorithm is made by"),
     (lambda: jaxfl.register(cdp_sgd), "There is an algorithm 'cdp_sgd' already"),
+    # names of parts
+    (lambda: jaxfl.algorithm("ldp_sgd", sampler="poison"), "no sampler 'poison': did you .*"),
+    (lambda: jaxfl.ALGORITHMS["scaffold"](compressor="idenity"), "did you mean 'identity'"),
+    (lambda: jaxfl.ALGORITHMS["marina"](compressor="qsgd"), "compressor = 'qsgd' does not"),
+    (lambda: jaxfl.algorithm("dp_dsgd", graph="rign"), "no graph 'rign': did you mean 'ring'"),
+    (lambda: jaxfl.algorithm("ldp_sgd", server="adam"), "server = 'adam' .* must be a Server"),
+    (lambda: jaxfl.account("ldp_sgd", sampler="poison", sigma=1.0), "did you mean 'poisson'"),
+    (
+        lambda: jaxfl.functions(jaxfl.algorithm("ldp_sgd"), a_problem(), 3, sampler="full"),
+        "sampler = 'full' comes too late",
+    ),
+    (
+        lambda: jaxfl.sweep("ldp_sgd", a_problem(), None, 3, participation=["unifrom"]),
+        "did you mean 'uniform'",
+    ),
+    (lambda: jaxfl.algorithm("ldp_sgd", noise="fusd"), "one of fused, per_client: did you mean"),
 )
 def test_parts_and_algorithms_that_cannot_be(call: Any, words: str) -> None:
     refused(call, words)
@@ -384,62 +319,43 @@ def test_parts_and_algorithms_that_cannot_be(call: Any, words: str) -> None:
 def test_an_estimator_of_ones_own_in_soteriafls_framework(key: jax.Array) -> None:
     """Algorithm 2: step size, noise and claim are those of the constants that it declares."""
     usual = jaxfl.estimators.minibatch(jaxfl.sampling.poisson())._replace(name="mine")
-    mine = usual._replace(assume=lambda s, v: theory.sgd(s, v["batch"]))
-    algorithm = jaxfl.algorithm("soteriafl_sgd", estimator=mine)
-    problem, given = a_problem(), {"eps": 2.0, "batch": 4, "omega": 1.0, "noise": "paper"}
-    run = jaxfl.simulate(algorithm, problem, key, 5, **given)
-    v, facts = run.values, run.facts
-    theirs = jaxfl.simulate("soteriafl_sgd", problem, key, 5, lr=v["lr"], **given)
+    problem, given = a_problem(), {"eps": 2.0, "batch": 4, "omega": 1.0}
+
+    def plan_of(assume: Any, noise: str = "paper") -> Any:
+        algorithm = jaxfl.algorithm("soteriafl_sgd", estimator=usual._replace(assume=assume))
+        return planned(algorithm, problem, 5, noise, **given)
+
+    plan = plan_of(lambda s, v: theory.sgd(s, v["batch"]))
+    v, facts = plan.values, plan.facts
     assert v["noise_constant"] == pytest.approx(12)
-    assert v["sigma"] == pytest.approx(theirs.values["sigma"], rel=1e-12)
-    np.testing.assert_allclose(run.x, theirs.x, rtol=1e-6)
-    assert algorithm.claim(v, facts).eps == pytest.approx(2.0)
-    s = theory.Setting(
-        facts.n, facts.m, facts.d, v["omega"], facts.smoothness, v["clip"], 2.0, v["delta"]
-    )
+    assert plan.claim.eps == pytest.approx(2.0)
+    theirs = planned("soteriafl_sgd", problem, 5, "paper", lr=v["lr"], **given).values
+    assert v["sigma"] == pytest.approx(theirs["sigma"], rel=1e-12)
+    sizes = facts.n, facts.m, facts.d, v["omega"], facts.smoothness
+    s = theory.Setting(*sizes, v["clip"], 2.0, v["delta"])
     assert v["lr"] == theory.longest_step(s, theory.sgd(s, 4))
-    assert run.sources["lr"] == "Theorem 3"
+    assert plan.sources["lr"] == "Theorem 3"
     # two gradients of a record, as of SVRG: eight times the variance
-    twice = usual._replace(assume=lambda s, v: theory.saga(s, v["batch"]))
-    algorithm = jaxfl.algorithm("soteriafl_sgd", estimator=twice)
-    again = planned(algorithm, problem, 5, "paper", eps=2.0, batch=4).values
-    assert again["sigma"] == pytest.approx(8**0.5 * v["sigma"])
-
-
-def test_of_an_estimator_that_declares_nothing_nothing_is_claimed(key: jax.Array) -> None:
-    usual = jaxfl.estimators.minibatch(jaxfl.sampling.poisson())._replace(name="mine")
-    algorithm, problem = jaxfl.algorithm("soteriafl_sgd", estimator=usual), a_problem()
-    run = jaxfl.simulate(algorithm, problem, key, 3, eps=2.0)
-    assert run.sources["lr"] == "default: nothing is known of this estimator"
-    assert algorithm.claim(run.values, run.facts) is None
-    assert run.privacy().proven == pytest.approx(2.0, rel=1e-3)
-    paper = {"eps": 2.0, "noise": "paper"}
-    words = "none that gives sigma for eps = 2"
-    refused(lambda: jaxfl.simulate(algorithm, problem, key, 3, **paper), words)
+    twice = plan_of(lambda s, v: theory.saga(s, v["batch"]))
+    assert twice.values["sigma"] == pytest.approx(8**0.5 * v["sigma"])
+    # of an estimator that declares nothing, nothing is claimed
+    plan = plan_of(None, "calibrated")
+    assert plan.sources["lr"] == "default: nothing is known of this estimator"
+    assert plan.claim is None
+    assert plan.eps(plan.values["delta"]) == pytest.approx(2.0, rel=1e-3)
+    refused(lambda: plan_of(None), "none that gives sigma for eps = 2")
     parts = {"estimator": usual, "sampler": sampling.poisson()}
-    refused(
-        lambda: jaxfl.algorithm("soteriafl_sgd", **parts), "make the estimator with that sampler"
-    )
+    words = "make the estimator with that sampler"
+    refused(lambda: jaxfl.algorithm("soteriafl_sgd", **parts), words)
 
 
-@pytest.mark.parametrize(
-    ("name", "counted", "sent"),
-    [
-        ("identity", 0, 12),
-        ("qsgd", 0, 12),
-        ("top_k", 0, 3),
-        ("random_k", 3, 3),
-        ("qsgd+random_k", 3, 3),
-    ],
-)
-def test_coordinates_of_every_message_are_counted(name: str, counted: int, sent: int) -> None:
-    """By rounds where a sparsifier selects them, else by the cost: QSGD reported none."""
-    algorithm = jaxfl.algorithm("ef_sgd" if name == "top_k" else "cdp_sgd", compressor=name)
+def test_coordinates_of_messages_that_are_coded_alone_are_counted() -> None:
+    """By the cost, where no sparsifier selects them: QSGD reported none."""
     facts = ProblemFacts(5, 50, 50, 12, 7, 1.0)
-    k = {"k": 3} if "_k" in name else {}
-    values = planned(algorithm, facts, **k, **({} if name == "top_k" else {"sigma": 0.1})).values
-    counts = {"clients": 35, "coordinates": 35 * counted, "gradients": 0, "clamped": 0}
-    assert totals(algorithm.cost(values, facts), counts)["coordinates"] == 35 * sent
+    algorithm = jaxfl.algorithm("cdp_sgd", compressor="qsgd")
+    cost = algorithm.cost(planned(algorithm, facts, sigma=0.1).values, facts)
+    counts = {"clients": 35, "coordinates": 0, "gradients": 0, "clamped": 0}
+    assert totals(cost, counts)["coordinates"] == 35 * 12
 
 
 # --- parts by name -------------------------------------------------------------------------------
@@ -471,46 +387,3 @@ def test_parts_by_name_are_those_of_the_name(role: str, key: jax.Array) -> None:
     assert jaxfl.account("ldp_sgd", **asked, **given)["eps"] > 0
     ds = jaxfl.sweep("ldp_sgd", a_problem(), key, 3, **{"lr": [0.1], **given})
     assert results.config(ds)["settings"]["parts"][role] == name
-
-
-@pytest.mark.full
-def test_parts_are_axes_by_name(key: jax.Array) -> None:
-    grid, numbers = (
-        {"compressor": ["identity", "qsgd"], "lr": [0.1, 0.2]},
-        {"sigma": 0.1, "batch": 4},
-    )
-    ds = jaxfl.sweep(["ldp_sgd", "cdp_sgd"], a_problem(), key, 3, **grid, **numbers)
-    assert ds["compressor"].values.tolist() == ["identity", "qsgd"]
-    whole, coded = (ds["uplink_bits"].sel(compressor=c).isel(round=-1) for c in grid["compressor"])
-    assert (coded < whole).all()
-
-
-@mistakes(
-    (
-        lambda: jaxfl.algorithm("ldp_sgd", sampler="poison"),
-        "no sampler 'poison': did you .* 'poisson'",
-    ),
-    (lambda: jaxfl.ALGORITHMS["cdp_gd"](compressor="randm_k"), "did you mean 'random_k'"),
-    (lambda: jaxfl.ALGORITHMS["scaffold"](compressor="idenity"), "did you mean 'identity'"),
-    (lambda: jaxfl.ALGORITHMS["marina"](compressor="qsgd"), "compressor = 'qsgd' does not"),
-    (lambda: jaxfl.algorithm("dp_dsgd", graph="rign"), "no graph 'rign': did you mean 'ring'"),
-    (
-        lambda: jaxfl.algorithm("ldp_sgd", server="adam"),
-        "server = 'adam' .* must be a Server: give",
-    ),
-    (lambda: jaxfl.account("ldp_sgd", sampler="poison", sigma=1.0), "did you mean 'poisson'"),
-    (
-        lambda: jaxfl.functions(jaxfl.algorithm("ldp_sgd"), a_problem(), 3, sampler="full"),
-        "sampler = 'full' comes too late",
-    ),
-    (
-        lambda: jaxfl.sweep("ldp_sgd", a_problem(), None, 3, participation=["unifrom"]),
-        "did you mean 'uniform'",
-    ),
-    (
-        lambda: jaxfl.algorithm("ldp_sgd", noise="fusd"),
-        "one of fused, per_client: did you mean 'fused'",
-    ),
-)
-def test_a_name_that_is_none_of_a_part(call: Callable[[], Any], words: str) -> None:
-    refused(call, words)

@@ -10,25 +10,20 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 import pytest
 from loops import Draws
-from planned import Planned, federated, planned
+from planned import Planned, planned
 from rows import a_convex_problem, a_network, a_problem
 from scipy.optimize import minimize_scalar
-from told import mistakes, refused
+from told import refusals, refused
 
 import jaxfl
 from jaxfl import privacy
-from jaxfl.algorithms import compose
 from jaxfl.algorithms.gao import theory
 from jaxfl.algorithms.gao.claims import gao
 from jaxfl.core.types import Problem, ProblemFacts, Server
-from jaxfl.engine import program
 from jaxfl.parts import localization as phases
 from jaxfl.parts import smoothing
-from jaxfl.parts.compressors import identity
-from jaxfl.parts.sampling import participation, sampler
 from jaxfl.problems import public
 from jaxfl.problems.clipping import evaluate
 from jaxfl.problems.custom import custom
@@ -37,6 +32,7 @@ from jaxfl.rounds.blocks import client_keys
 pytestmark = pytest.mark.once
 
 L2, RADIUS = 0.05, 4.0  # of a_convex_problem
+NOISE = ("calibrated", "paper")
 
 
 def moves(D: Draws, t: int, i: int) -> np.ndarray:
@@ -51,16 +47,13 @@ def moves(D: Draws, t: int, i: int) -> np.ndarray:
     return D.grid("moves", draw)[t, i]
 
 
-def wide(problem: Problem, **changes: Any) -> Problem:
+def wide(problem: Problem, model: Any = None) -> Problem:
     """In double precision."""
-    data = jax.tree.map(np.asarray, problem.train)
-    clients = [tuple(a[i, :c] for a in data) for i, c in enumerate(np.asarray(problem.count))]
-    return jaxfl.make_problem(
-        changes.get("model", problem.model),
-        jaxfl.data.from_clients(clients, classes=2),
-        x0=np.asarray(problem.x0),
-        dtype="float64",
-    )
+    a, y = jax.tree.map(np.asarray, problem.train)
+    clients = [(a[i, :c], y[i, :c]) for i, c in enumerate(np.asarray(problem.count))]
+    data = jaxfl.data.from_clients(clients, classes=2)
+    model, x0 = model or problem.model, np.asarray(problem.x0)
+    return jaxfl.make_problem(model, data, x0=x0, dtype="float64")
 
 
 # --- the algorithms again, in NumPy ----------------------------------------------------------------
@@ -219,7 +212,7 @@ CASES: dict[str, tuple[Callable, dict[str, Any]]] = {
 
 
 # Servers and phases are those of the others, with another estimator.
-SLOW = ("localized_nesterov", "one_pass_mbsgd")
+SLOW = ("localized_nesterov", "one_pass_mbsgd", "localized_accelerated_mbsgd", "mb_subgradient")
 
 
 @pytest.mark.plain
@@ -230,7 +223,7 @@ def test_transcription(name: str, x64: None) -> None:
     """Paper noise for eps = 3, so that every sigma_i, V and stage enters."""
     smooth = jaxfl.models.hinge(4, constraint=f"ball:{RADIUS}")
     small = a_convex_problem(n=3, m=20, d=4)
-    problem = wide(small, **({"model": smooth} if name == "localized_nesterov" else {}))
+    problem = wide(small, smooth if name == "localized_nesterov" else None)
     algorithm = jaxfl.algorithm(name, noise="per_client")
     loop, numbers = CASES[name]
     numbers = {"clip": 0.8, "eps": 3.0, "delta": 1e-3, **numbers}
@@ -251,73 +244,29 @@ def test_transcription(name: str, x64: None) -> None:
 def test_phases_share_no_record_and_use_their_own() -> None:
     """n_i = floor(n/2^i) distinct rows of each silo, its own n; every round stays within."""
     problem = a_convex_problem(m=67)
-    algorithm = jaxfl.algorithm("localized_mbsgd", sampler=sampler("without_replacement"))
+    algorithm = jaxfl.algorithm("localized_mbsgd", sampler="without_replacement")
     run = planned(algorithm, problem, 60, lr=0.1, batch=8, sigma=1.0)
     D, level = Draws(run), run.values["level_t"].over(60)
+    batch = run.values["batch_t"].over(60)
     for i, m in enumerate(problem.count.tolist()):
         seen: set[int] = set()
         for phase in range(1, int(level.max()) + 1):
-            here = [set(D.rows(t, i)) for t in np.flatnonzero(level == phase)]
-            used = set.union(*here)
+            here = {t: set(D.rows(t, i)) for t in np.flatnonzero(level == phase)}
+            used = set.union(*here.values())
             assert len(used) <= m >> phase
-            assert all(
-                len(rows) == run.values["batch_t"].over(60)[level == phase][0] for rows in here
-            )
+            assert all(len(rows) == batch[t] for t, rows in here.items())
             assert not used & seen
             assert max(used) < m
             seen |= used
     assert len(D.rows(0, 0)) == 8
 
 
-def test_a_batch_of_all_records_is_all_of_them() -> None:
-    problem = a_convex_problem(m=66)  # the smallest silo, the third, has 64
-    run = planned("localized_mbsgd", problem, 12, lr=0.1, batch=32, sigma=1.0)
-    D = Draws(run)
-    for t, level in enumerate(run.values["level_t"].over(12)):
-        weights = D.weighted_rows(t, 2)[1]
-        assert len(D.rows(t, 2)) == 64 >> int(level) == (weights > 0).sum()
-        np.testing.assert_allclose(weights.sum(), 1, rtol=1e-6)
-
-
-def test_single_passes_use_every_record_once(key: jax.Array) -> None:
-    run = jaxfl.simulate("one_pass_mbsgd", a_convex_problem(m=67), key, 9, eval_every=0, lr=0.1)
-    D = Draws(run)
+def test_single_passes_use_every_record_once() -> None:
+    D = Draws(planned("one_pass_mbsgd", a_convex_problem(m=67), 9, lr=0.1))
     for i in range(5):
         rows = [set(D.rows(t, i)) for t in range(9)]
         assert all(len(r) == 7 for r in rows)
         assert len(set.union(*rows)) == 63
-    refused(lambda: run.extend(10), "use 70 samples of each client once")
-
-
-@pytest.mark.full
-def test_one_program_for_all_phases(key: jax.Array) -> None:
-
-    before = program._compiled.cache_info().currsize
-    problem, numbers = a_convex_problem(d=7), {"lr": 0.1, "batch": 8, "sigma": 0.5}
-    jaxfl.simulate("localized_mbsgd", problem, key, 50, eval_every=0, phases=5, **numbers)
-    jaxfl.simulate("localized_mbsgd", problem, key, 50, eval_every=0, phases=2, **numbers)
-    assert program._compiled.cache_info().currsize == before + 1
-
-
-def test_any_server_can_be_localized() -> None:
-    """Adam inside: its memory starts anew in every phase, and a far centre holds it back."""
-
-    table = phases.spread([phases.Phase(1, 8, 6, 0.1), phases.Phase(2, 4, 5, 0.1, 0.01)])
-    adam = jaxfl.servers.optimizer(lambda hp: optax.adam(hp["lr"]))
-    body = federated(
-        estimator=jaxfl.estimators.minibatch(phases.phased(sampler("poisson"))),
-        mechanism=jaxfl.mechanisms.noiseless(),
-        server=phases.localized(adam),
-    )
-    numbers = jaxfl.algorithms.plain(clip=2.0, lr=0.1, batch=8, **table)
-    algorithm = compose("localized_adam", "Adam in phases", "this test", body, numbers)
-    five, six, eleven = planned(algorithm, a_convex_problem(), 11).states(5, 6, 11)
-    counts = [int(state.server[0][1][0].count) for state in (five, six, eleven)]
-    assert counts == [5, 0, 0]
-    x_6, c_6 = algorithm.output(six), six.server[1]
-    np.testing.assert_array_equal(c_6, x_6)
-    assert np.linalg.norm(x_6 - five.server[1]) > 0.2
-    assert 0 < np.linalg.norm(algorithm.output(eleven) - x_6) <= 0.01 * (1 + 1e-5)
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -344,7 +293,7 @@ def test_a_record_moves_one_phase_and_no_further_than_stated(scheme: str) -> Non
     """2L/K_i for each time that it is drawn, and nothing in any other phase."""
     problem, keys = a_convex_problem(m=30), jax.random.split(jax.random.key(2), 40)
     problem = dataclasses.replace(problem, x0=jnp.zeros(8))
-    algorithm = jaxfl.algorithm("localized_accelerated_mbsgd", sampler=sampler(scheme))
+    algorithm = jaxfl.algorithm("localized_accelerated_mbsgd", sampler=scheme)
     run = planned(algorithm, problem, 24, clip=0.7, batch=4, phases=3, sigma=0.0)
     keep = lambda key, state, v, project, hp: (state[0], v)  # noqa: E731
     show = Server("probe", lambda x, hp: (x, x), lambda s: s[0], keep, lambda s: s[1])
@@ -378,21 +327,18 @@ def test_a_record_moves_one_phase_and_no_further_than_stated(scheme: str) -> Non
 @pytest.mark.parametrize("scheme", ["with_replacement", "poisson"])
 def test_every_phase_is_calibrated(scheme: str) -> None:
     """Each spends all of eps on its own records, and the paper's noise spends far less."""
-    algorithm = jaxfl.algorithm("localized_subgradient", sampler=sampler(scheme))
+    algorithm = jaxfl.algorithm("localized_subgradient", sampler=scheme)
     numbers = {"eps": 2.0, "delta": 1e-5, "batch": 9, "phases": 3}
-    problem = a_convex_problem()
-    run = planned(algorithm, problem, 40, **numbers)
+    run, paper = (planned(algorithm, a_convex_problem(), 40, noise, **numbers) for noise in NOISE)
     assert len(run.event.events) == 3  # clients of three sizes
     for part in run.event.events[0].events:
         assert part.sampling.scheme in (scheme, "full")
         assert part.sampling.m in (64, 32, 16)
         assert privacy.epsilon(part, 1e-5).eps == pytest.approx(2, rel=1e-3)
-    assert privacy.epsilon(run.event, 1e-5).eps == pytest.approx(2, rel=1e-3)
-    paper = planned(algorithm, problem, 40, "paper", **numbers)
+    assert run.eps(1e-5) == pytest.approx(2, rel=1e-3)
     assert paper.claim.eps == pytest.approx(2)
-    assert privacy.epsilon(paper.event, 1e-5).eps < 0.2
-    level = paper.values["level_t"].over(40)
-    T = int((level == 1).sum()) + 2  # in the second phase
+    assert paper.eps(1e-5) < 0.2
+    T = int((paper.values["level_t"].over(40) == 1).sum()) + 2  # in the second phase
     two = algorithm.event({**paper.values, "rounds": T}, paper.facts).events[0].events
     assert [part.releases for part in two] == [T - 2, 2]
 
@@ -411,26 +357,22 @@ def test_numbers_of_silos_of_two_sizes() -> None:
     assert max(each) > 1.01 * each[0]
 
 
+PLANS = {
+    "localized_mbsgd": {"lr": 0.3},
+    "localized_accelerated_mbsgd": {"smoothness": 1.0},
+    "accelerated_mbsgd": {"smoothness": 1.0},
+    "one_pass_accelerated": {"smoothness": 1.0, "batch": 2},
+}
+
+
 @pytest.mark.full
-@pytest.mark.parametrize(
-    ("name", "numbers"),
-    [
-        ("localized_mbsgd", {"lr": 0.3}),
-        ("localized_accelerated_mbsgd", {"smoothness": 1.0}),
-        ("accelerated_mbsgd", {"smoothness": 1.0}),
-        ("one_pass_accelerated", {"smoothness": 1.0, "batch": 2}),
-    ],
-)
-def test_a_plan_cannot_be_extended(
-    name: str, numbers: dict[str, float], key: jax.Array, tmp_path: Any
-) -> None:
+@pytest.mark.parametrize("name", PLANS)
+def test_a_plan_cannot_be_extended(name: str, tmp_path: Any) -> None:
     """Beyond it every round would end a phase, with records that the last one has used."""
-    problem = a_convex_problem()
-    numbers = {"sigma": 0.3, "eval_every": 0, "out": tmp_path / "run", **numbers}
-    run = jaxfl.simulate(name, problem, key, 8, **numbers)
-    refused(lambda: run.extend(9), "^rounds = 9 go beyond the 8 that")
-    assert int(run.extend(8).state.t) == 8
-    assert run.privacy().proven < float("inf")
+    done = run(name, rounds=8, sigma=0.3, eval_every=0, out=tmp_path / "run", **PLANS[name])
+    refused(lambda: done.extend(9), "^rounds = 9 go beyond the 8 that")
+    assert int(done.extend(8).state.t) == 8
+    assert done.privacy().proven < float("inf")
 
 
 # --- what is refused -----------------------------------------------------------------------------------
@@ -441,15 +383,15 @@ SAME = jax.tree.map(np.asarray, CONVEX.train)
 UNBOUNDED = jaxfl.make_problem(jaxfl.models.logistic(8), SAME)
 NONSMOOTH = jaxfl.make_problem(jaxfl.models.hinge(8, constraint="ball:1"), SAME)
 SINGLE = a_convex_problem(n=2, m=2)
-DEAF = PART("multi_pass_mbsgd", participation=participation("unreliable"))
+DEAF = PART("multi_pass_mbsgd", participation="unreliable")
 FIRST = ("localized_accelerated_mbsgd", "mb_subgradient", "one_pass_mbsgd")
 
 
-def run(name: Any, problem: Problem = CONVEX, rounds: int = 20, **numbers: float) -> jaxfl.Run:
+def run(name: Any, problem: Problem = CONVEX, rounds: int = 20, **numbers: Any) -> jaxfl.Run:
     return jaxfl.simulate(name, problem, jax.random.key(0), rounds, **numbers)
 
 
-@mistakes(
+test_bad_input_gets_one_sentence = refusals(
     *((lambda name=name: run(name, a_problem(0.1)), f"{name} needs convex") for name in FIRST),
     (lambda: run("mb_subgradient", a_network()), "needs convex losses"),
     (lambda: run("localized_accelerated_mbsgd", UNBOUNDED), "needs the diameter"),
@@ -464,57 +406,55 @@ def run(name: Any, problem: Problem = CONVEX, rounds: int = 20, **numbers: float
     (lambda: run("mb_subgradient", mu=0.1, lam=0.1), "both given"),
     (lambda: run("localized_mbsgd", batch=65), "exceeds the 64 records of a phase"),
     (lambda: run(DEAF), "'unreliable' needs dropout and threshold, which nothing sets"),
-    (lambda: PART("localized_mbsgd", sampler=sampler("shuffled")), "from the records of a phase"),
-    (lambda: PART("localized_mbsgd", compressor=identity()), "localized_mbsgd named 'compressor'"),
-    (lambda: PART("one_pass_mbsgd", sampler=sampler("poisson")), "uses every record once"),
+    (lambda: PART("localized_mbsgd", sampler="shuffled"), "from the records of a phase"),
+    (lambda: PART("localized_mbsgd", compressor="identity"), "localized_mbsgd named 'compressor'"),
+    (lambda: PART("one_pass_mbsgd", sampler="poisson"), "uses every record once"),
 )
-def test_bad_input_gets_one_sentence(call: Any, words: str) -> None:
-    refused(call, words)
 
 
 # --- smoothing ---------------------------------------------------------------------------------------
 
 
-def losses() -> dict[str, tuple[Any, Callable[[np.ndarray, np.ndarray, float], float]]]:
-    def distance(w: Any, example: Any) -> Any:
-        return jnp.abs(jnp.dot(w, example[0]) - example[1])
-
-    return {
-        "hinge": (jaxfl.models.hinge(3), lambda w, a, y: max(0.0, 1 - (2 * y - 1) * (a @ w))),
-        "absolute": (jaxfl.models.absolute(3), lambda w, a, y: abs(a @ w - y)),
-        "logistic": (
-            jaxfl.models.logistic(3),
-            lambda w, a, y: float(np.logaddexp(0, -(2 * y - 1) * (a @ w))),
-        ),
-        "solver": (custom(np.zeros(3), distance), lambda w, a, y: abs(a @ w - y)),
-    }
+def distance(w: Any, example: Any) -> Any:
+    return jnp.abs(jnp.dot(w, example[0]) - example[1])
 
 
-@pytest.mark.parametrize("name", ["hinge", "absolute", "logistic", "solver"])
+LOSSES: dict[str, tuple[Any, Callable[[np.ndarray, np.ndarray, float], float]]] = {
+    "hinge": (jaxfl.models.hinge(3), lambda w, a, y: max(0.0, 1 - (2 * y - 1) * (a @ w))),
+    "absolute": (jaxfl.models.absolute(3), lambda w, a, y: abs(a @ w - y)),
+    "logistic": (
+        jaxfl.models.logistic(3),
+        lambda w, a, y: float(np.logaddexp(0, -(2 * y - 1) * (a @ w))),
+    ),
+    "solver": (custom(np.zeros(3), distance), lambda w, a, y: abs(a @ w - y)),
+}
+
+
+@pytest.mark.parametrize("name", LOSSES)
 @pytest.mark.parametrize("beta", [0.5, 20.0])
 def test_moreau_gradients_are_those_of_the_envelope(name: str, beta: float, x64: None) -> None:
     """Finite differences of ``min_v f(v) + beta/2 |w - v|^2``, minimised along a by brute force."""
-    model, f = losses()[name]
+    model, f = LOSSES[name]
     rng = np.random.default_rng(0)
     kernel = smoothing.moreau_kernel(model, jnp.float64(beta))
-    close = 5e-5 if name != "solver" else 0.03
     for scale in (0.2, 1.0, 4.0):
         w, a, y = scale * rng.normal(size=3), rng.normal(size=3), float(rng.integers(0, 2))
 
         def envelope(w: np.ndarray, a: np.ndarray = a, y: float = y) -> float:
-            def at(s: float) -> float:
-                return f(w - s * a, a, y) + beta / 2 * s * s * (a @ a)
-
             reach = 2 / beta + 1e-3
-            found = minimize_scalar(at, bounds=(-reach, reach), method="bounded",
-                                    options={"xatol": 1e-13, "maxiter": 5000})  # fmt: skip
+            found = minimize_scalar(
+                lambda s: f(w - s * a, a, y) + beta / 2 * s * s * (a @ a),
+                bounds=(-reach, reach),
+                method="bounded",
+                options={"xatol": 1e-13, "maxiter": 5000},
+            )
             return float(found.fun)
 
         batch = (jnp.asarray(a)[None], jnp.asarray([y]))
         g = np.asarray(kernel.contract(jnp.ones(1), kernel.factors(jnp.asarray(w), batch), batch))
         h, steps = 1e-3, np.eye(3)
         numeric = [(envelope(w + h * e) - envelope(w - h * e)) / (2 * h) for e in steps]
-        np.testing.assert_allclose(g, numeric, atol=close)
+        np.testing.assert_allclose(g, numeric, atol=0.03 if name == "solver" else 5e-5)
         assert np.linalg.norm(g) <= np.linalg.norm(a) * (1 + 0.02)
 
 

@@ -18,10 +18,8 @@ def direct_sgd(run: jaxfl.Run, D: Draws) -> np.ndarray:
     for t in range(ROUNDS):
         total = 0
         for i in range(n):
-            rows = D.rows(t, i)
-            b = v.get("batch", len(rows))
-            g = sum((clipped(run.problem, i, j, x, v["clip"]) for j in rows), 0 * x) / b
-            total += D.mask(t, i) * (g + regularizer(x) + v["sigma"] * D.noise(t, i))
+            g = D.slope(t, i, x, v["clip"]) + regularizer(x)
+            total += D.mask(t, i) * (g + v["sigma"] * D.noise(t, i))
         x = x - v["lr"] * total / n
     return x
 
@@ -61,18 +59,23 @@ LOOPS = {
 }
 
 
-CASES = [(name, "full" if name.endswith("_gd") else "poisson") for name in LOOPS] + [
+CASES = (
+    *(("ldp_sgd", "poisson"), ("soteriafl_gd", "full")),
+    *(("soteriafl_svrg", "poisson"), ("soteriafl_saga", "poisson")),
     ("soteriafl_saga", "with_replacement"),  # one row twice in a batch
-    ("soteriafl_svrg", "shuffled"),
-    ("ldp_sgd", "without_replacement"),
-]
+)
+OTHERS = (  # whose parts are seen in these
+    *(("ldp_sgd", "without_replacement"), ("cdp_gd", "full"), ("cdp_sgd", "poisson")),
+    *(("soteriafl_sgd", "poisson"), ("soteriafl_svrg", "shuffled")),
+)
 
 
-@pytest.mark.plain
-@pytest.mark.parametrize(("name", "sampler"), CASES)
+@pytest.mark.parametrize(
+    ("name", "sampler"), [*(pytest.param(*row, marks=pytest.mark.plain) for row in CASES), *OTHERS]
+)
 def test_transcription(name: str, sampler: str, key: jax.Array) -> None:
     problem, given = a_problem(LAM), {"batch": 5, "refresh": 0.3, "k": 4}
-    algorithm = jaxfl.algorithm(name, sampler=jaxfl.sampling.sampler(sampler), noise="per_client")
+    algorithm = jaxfl.algorithm(name, sampler=sampler, noise="per_client")
     numbers = NUMBERS | {p.name: given[p.name] for p in algorithm.params if p.name in given}
     run = jaxfl.simulate(algorithm, problem, key, ROUNDS, eval_every=0, **numbers)
     expected = LOOPS[name](run, Draws(run))

@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 from scripts import load
+from told import Shell
 
 import jaxfl
 from jaxfl.algorithms import gao, hu, reshef, soteriafl
 from jaxfl.algorithms.registry import PAPERS
 from jaxfl.algorithms.soteriafl.tables import table_1, table_2, text
 from jaxfl.algorithms.soteriafl.theory import Setting
-from jaxfl.cli import main
 from jaxfl.cli.build import choose_algorithm
 from jaxfl.cli.parser import parse
 
@@ -59,51 +59,29 @@ def test_every_command_can_be_read() -> None:
         assert choose_algorithm(study.setup).name == s.algorithm
 
 
-def runs(name: str, options: str, tmp_path: Path) -> None:
-    """A run and a sweep of two numbers, eight rounds each, and the results that they leave."""
-
-    words = [name, *options.split(), "--rounds", "8", "--quiet"]
-    assert main(["run", *words, "--no-plot", "--out", str(tmp_path / "run")]) == 0
-    loss = jaxfl.load(tmp_path / "run" / "result.nc")["loss"].values
-    assert np.isfinite(loss).all()
-    named = {number.name for number in jaxfl.algorithm(name).params}
-    axis = "lr" if "lr" in named else "clip"
-    words = [name, *options.split(), "--rounds", "8", f"--{axis}", "0.01", "0.02", "--quiet"]
-    assert main(["sweep", *words, "--out", str(tmp_path / "sweep")]) == 0
-    ds = jaxfl.load(tmp_path / "sweep" / "result.nc")
-    assert ds[axis].values.tolist() == [0.01, 0.02]
-    assert np.isfinite(ds["loss"].isel(round=-1)).all()
-
-
 EVERY = [(s.algorithm, s.options) for s in SYSTEMS]
 EVERY += [(name, "") for name in jaxfl.ALGORITHMS if name not in {n for n, _ in EVERY}]
+EVERY += [("q_dpsgd_1", "--graph erdos_renyi:0.5,1")]
 
 
 @pytest.mark.full  # minutes: every system once
 @pytest.mark.parametrize(("name", "options"), EVERY, ids=lambda x: x or "-")
-def test_every_system_runs_and_sweeps(name: str, options: str, tmp_path: Path) -> None:
-    runs(name, options, tmp_path)
-
-
-@pytest.mark.full
-@pytest.mark.parametrize(
-    ("name", "options"), [("q_dpsgd_1", "--graph erdos_renyi:0.5,1"), ("noisy_sgd", "")]
-)
-def test_one_of_each_new_kind_runs_and_sweeps(name: str, options: str, tmp_path: Path) -> None:
-    """On a graph; and without a claim, so that the pictures of its sweep have to do without."""
-    runs(name, options, tmp_path)
-    assert list((tmp_path / "sweep").rglob("*.png"))
-    assert options.replace("--graph ", "") in (tmp_path / "run" / "config.json").read_text()
-
-
-def test_one_pass_is_what_a_run_takes_by_default(tmp_path: Path, capsys) -> None:
-    """200 rounds by default are more than these clients have samples."""
-    words = ["run", "mu2_trusted", "--no-plot", "--eval-every", "0", "--out", str(tmp_path / "a")]
-    assert main(words) == 0
-    shown = capsys.readouterr().out
-    assert "one pass" in shown
-    assert main([*words[:-1], str(tmp_path / "b"), "--rounds", "200"]) == 2
-    assert "ask for at most 1" in capsys.readouterr().err
+def test_every_system_runs_and_sweeps(
+    name: str, options: str, tmp_path: Path, shell: Shell
+) -> None:
+    """A run and a sweep of two numbers, eight rounds each, and the results that they leave."""
+    run, sweep = tmp_path / "run", tmp_path / "sweep"
+    words = f"{name} {options} --rounds 8 --quiet"
+    shell(f"run {words} --no-plot --out {run}")
+    assert np.isfinite(jaxfl.load(run / "result.nc")["loss"].values).all()
+    if options.startswith("--graph"):
+        assert options.split()[1] in (run / "config.json").read_text()
+    axis = "lr" if "lr" in jaxfl.algorithm(name).names else "clip"
+    shell(f"sweep {words} --{axis} 0.01 0.02 --out {sweep}")
+    ds = jaxfl.load(sweep / "result.nc")
+    assert ds[axis].values.tolist() == [0.01, 0.02]
+    assert np.isfinite(ds["loss"].isel(round=-1)).all()
+    assert list(sweep.rglob("*.png"))
 
 
 # --- Tables 1 and 2 of SoteriaFL -----------------------------------------------------------------
@@ -152,12 +130,8 @@ def test_table_2_by_hand() -> None:
     assert gd.gradients == pytest.approx(K * (1 + 2**0.5) * 1000)
     assert sgd.gradients == pytest.approx(K * (1 + 2**0.5) * np.floor(b))
     assert svrg.gradients == pytest.approx(K * 3 * 100)
-    known = {s.algorithm for s in SYSTEMS} & set(jaxfl.ALGORITHMS)
+    known, printed = {s.algorithm for s in SYSTEMS} & set(jaxfl.ALGORITHMS), text(S)
     for row in (*table_1(S), *table_2(S)):
         assert row.names
         assert set(row.names) <= known
-
-
-def test_both_tables_as_text() -> None:
-    printed = text(S)
-    assert all(row.algorithm in printed for row in (*table_1(S), *table_2(S)))
+        assert row.algorithm in printed

@@ -15,7 +15,6 @@ from jaxfl.algorithms.lowy.theory import spider_rounds
 from jaxfl.algorithms.reshef import theory as reshef
 from jaxfl.algorithms.soteriafl import theory
 from jaxfl.algorithms.soteriafl.claims import compressed_gd
-from jaxfl.core.types import Sigma
 from jaxfl.problems.facts import facts_of
 
 pytestmark = pytest.mark.once
@@ -117,35 +116,6 @@ def test_defaults_come_from_the_theorems() -> None:
     assert values["sigma"] == pytest.approx(theory.paper_sigma(96, s, values["rounds"]))
     assert sources["lr"] == "Corollary 2"
     assert sources["eps"] == "given"
-
-
-@pytest.mark.parametrize(
-    ("name", "batch", "square"),
-    [
-        ("mu2_untrusted", 1, "rho^2,"),
-        ("mu2_untrusted", 4, "(rho^2 b^2),"),
-        ("mu2_trusted", 1, "(rho^2 M^2),"),
-        ("mu2_trusted", 4, "(rho^2 M^2 b^2),"),
-    ],
-)
-def test_only_a_trusted_server_divides_by_machines(name: str, batch: int, square: str) -> None:
-    plan = planned(name, a_problem(), 5, eps=1.0, batch=batch, smoothness=1.0, diameter=1.0)
-    claim = plan.algorithm.formula(plan.values, plan.facts, Sigma(1.0))
-    assert claim is not None
-    assert f"T/{square}" in claim.formula
-
-
-@pytest.mark.parametrize(
-    ("name", "where"),
-    [
-        ("localized_accelerated_mbsgd", "Appendix B"),
-        ("accelerated_mbsgd", "Appendix B, with v of Ghadimi and Lan, 2012"),
-    ],
-)
-def test_steps_of_algorithm_2_are_those_of_appendix_b(name: str, where: str) -> None:
-    facts = facts_of(a_problem(), None)._replace(convex=True)
-    sources = planned(name, facts, eps=1.0, diameter=1.0, smoothness=1.0).sources
-    assert {str(sources[x]) for x in ("alpha_t", "h_t")} == {where}
 
 
 # SoteriaFL on a9a: n = 10, m = 3256, d = 124, k = 6, G = 0.5, delta = 1e-3, L = 1 in b.

@@ -2,7 +2,6 @@
 
 import functools
 import math
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,16 +11,16 @@ import numpy as np
 import pytest
 from rows import ONE_SHOT
 from scipy.stats import binom, norm
-from told import mistakes, refused
+from told import refusals
 
 import jaxfl
 from jaxfl.algorithms.numbers import plain
 from jaxfl.algorithms.registry import ALGORITHMS
-from jaxfl.audit import limits as bounds
 from jaxfl.audit.attack import audit
 from jaxfl.audit.checks import one_run_audit, sensitivity
-from jaxfl.audit.decisions import certify, family
 from jaxfl.core.types import Algorithm, Cost, Info, Param, ProblemFacts
+from jaxfl.privacy import limits as bounds
+from jaxfl.privacy.decisions import certify, family
 from jaxfl.privacy.events import AnyEvent, Event, Mean, Sampling
 from jaxfl.privacy.gaussian import gdp_eps, gdp_mu
 
@@ -54,10 +53,6 @@ def test_rates_of_known_mechanisms() -> None:
 
 
 # --- soundness: mechanisms whose eps is known exactly -----------------------------------------------
-
-
-def exceeded(trials: int, truth: float, run: Callable[[np.random.Generator], float]) -> int:
-    return sum(run(np.random.default_rng(seed)) > truth for seed in range(trials))
 
 
 def most(trials: int, alpha: float) -> int:
@@ -94,7 +89,7 @@ def test_without_a_curve_bounds_hold_for_any_mechanism() -> None:
         half = n // 2
         return certify((P[:half], Q[:half]), (P[half:], Q[half:]), None, 1e-9, 1 - alpha).lower
 
-    assert exceeded(80, 1.0, run) <= most(80, alpha)
+    assert sum(run(np.random.default_rng(seed)) > 1 for seed in range(80)) <= most(80, alpha)
 
 
 def test_guesses_of_one_run_exceed_eps_as_seldom_as_stated() -> None:
@@ -103,16 +98,14 @@ def test_guesses_of_one_run_exceed_eps_as_seldom_as_stated() -> None:
     curves = family(Event(Sampling("full", 1, 1), Mean(1.0), 2 / mu, 1))
     assert curves is not None
     truth, found = float(gdp_eps(mu, DELTA)), []
-
-    def run(rng: np.random.Generator) -> float:
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
         s = rng.choice([-1, 1], k)
         z = s * mu / 2 + rng.standard_normal(k)
         sure = np.argsort(-abs(z))[:r]
         right = int(np.sum(np.sign(z[sure]) == s[sure]))
         found.append(curves.one_run_eps(k, r, right, DELTA, alpha))
-        return found[-1]
-
-    assert exceeded(20, truth, run) <= most(20, alpha)
+    assert sum(eps > truth for eps in found) <= most(20, alpha)
     assert np.median(found) > 0.6 * truth
     # one guess about one canary is right with chance Phi(mu/2)
     one = curves.one_run_eps(1, 1, 1, DELTA, alpha=0.9)
@@ -141,18 +134,7 @@ def test_what_is_seen_under_each_trust_model_comes_close_to_the_proof(trust: str
     assert 0.5 * found.proven <= found.lower <= found.proven
 
 
-def test_gaussian_bounds_are_as_strong_as_expected() -> None:
-    """10^4 runs per world that bound, and as many that choose."""
-    given: Any = dict(rounds=4, m=4, runs=20_000, delta=DELTA, clip=1.0, eps=5.0)
-    found = audit("ldp_gd", key=jax.random.key(5), **given)
-    assert found.proven == pytest.approx(5.0, rel=1e-3)
-    assert found.lower == found.curve
-    assert found.plain == pytest.approx(3.3, rel=0.2)
-    assert found.curve == pytest.approx(4.8, rel=0.1)
-    assert 0.6 * found.proven <= found.lower <= found.proven
-
-
-@pytest.mark.full  # 36 attacks of 50,000 runs; those above are two of them
+@pytest.mark.full  # 36 attacks of 50,000 runs
 @pytest.mark.parametrize("turning", [False, True])
 @pytest.mark.parametrize("eps", [1, 5])
 @pytest.mark.parametrize("name", PRIVATE)
@@ -232,21 +214,15 @@ def attack(bug: str = "", eps: float = 5.0, **options: Any) -> Any:
 
 @pytest.mark.parametrize("turning", [False, True])
 def test_a_users_algorithm_needs_no_extra_code(turning: bool) -> None:
+    """Without an event there is no proof; a claim below what an attack certifies is refuted."""
     found = attack(turning=turning)
-    assert found.algorithm == "toy"
     assert 0.6 * found.proven < found.lower < found.proven
     assert found.proven == pytest.approx(5.0, rel=1e-3)
-
-
-def test_without_an_event_there_is_no_proof() -> None:
-    """And a claim below what an attack certifies is refuted, as batch clipping is in test_questions."""
-    found = attack(event=None, claimed=0.5)
+    found = attack(event=None, claimed=0.5, turning=turning)
     assert found.refutes_claim
     assert "REFUTES THE CLAIM" in str(found)
-    assert found.proven == math.inf
-    assert found.curve is None
+    assert (found.proven, found.curve) == (math.inf, None)
     assert 1 < found.lower == found.plain < 5
-    assert "no event" in found.method
 
 
 BUGS = (
@@ -280,32 +256,19 @@ def test_repeated_noise_is_caught_under_sampling_too() -> None:
     assert found.statistic == "spread"
 
 
-def rows(*fast: Any) -> list[Any]:
-    """All of a table; in the plain tier each sampler and each estimator once."""
-    table = [(name, scheme) for name in SAMPLED for scheme in SAMPLERS]
-    table += [(name, "full") for name in PRIVATE if name not in SAMPLED]
-    return [
-        pytest.param(*row, marks=pytest.mark.plain if row in fast else (), id="-".join(row))
-        for row in table
-    ]
+FAST = ("soteriafl_svrg-poisson", "ldp_sgd-with_replacement")  # and the first
+TABLE = [f"{name}-{scheme}" for name in SAMPLED for scheme in SAMPLERS]
+TABLE += [f"{name}-full" for name in PRIVATE if name not in SAMPLED]
 
 
 @pytest.mark.parametrize(
-    ("name", "scheme"),
-    rows(
-        ("soteriafl_gd", "full"),
-        *[("ldp_sgd", scheme) for scheme in SAMPLERS if scheme != "shuffled"],
-        ("soteriafl_svrg", "poisson"),
-        ("soteriafl_saga", "poisson"),
-    ),
+    "row", [pytest.param(row, marks=pytest.mark.plain if row in FAST else ()) for row in TABLE]
 )
-def test_messages_move_by_their_sensitivity(name: str, scheme: str) -> None:
+def test_messages_move_by_their_sensitivity(row: str) -> None:
     """And by nearly as much at worst; b = 2 of 6, so that the worst does come up."""
-    numbers = {} if scheme == "full" else {"batch": 2}
-    parts = {} if scheme == "full" else {"sampler": jaxfl.sampling.sampler(scheme)}
-    algorithm = jaxfl.algorithm(name, **parts)
-    key = jax.random.key(0)
-    found = sensitivity(algorithm, rounds=12, key=key, m=6, runs=128, clip=0.7, **numbers)
+    name, scheme = row.split("-")
+    given: Any = {} if scheme == "full" else {"batch": 2, "sampler": scheme}
+    found = sensitivity(name, rounds=12, key=jax.random.key(0), m=6, runs=128, clip=0.7, **given)
     assert 0.999 < found.ratio < 1.001
 
 
@@ -327,20 +290,18 @@ def test_one_run_says_something_and_not_too_much() -> None:
     algorithm = jaxfl.algorithm("ldp_gd")
     numbers = {"rounds": 3, "m": 400, "dim": 400, "clip": 1.0, "delta": 1e-5}
     found = one_run_audit(algorithm, key=jax.random.key(0), eps=8.0, **numbers)
-    assert found.canaries == 400
     assert found.proven == pytest.approx(8.0, rel=1e-3)
     assert 1.0 < found.lower <= found.proven
     assert found.curve is not None
     assert 0.5 * found.proven < found.curve <= found.proven
     noise = one_run_audit(algorithm, key=jax.random.key(0), sigma=100.0, **numbers)
     assert noise.lower == 0 == noise.curve
-    assert noise.proven < 0.01
 
 
 FEW: Any = {"algorithm": "ldp_gd", "rounds": 2, "m": 4, "key": jax.random.key(0)}
 
 
-@mistakes(
+test_mistakes_are_explained = refusals(
     (lambda: audit(**FEW, runs=3), "runs = 3"),
     (lambda: audit(**FEW, confidence=1.0), "confidence"),
     (lambda: audit(**{**FEW, "algorithm": toy()}, delta=2.0), "delta"),
@@ -350,14 +311,13 @@ FEW: Any = {"algorithm": "ldp_gd", "rounds": 2, "m": 4, "key": jax.random.key(0)
     (lambda: audit(**FEW, turning=1), "turning = 1"),
     (lambda: audit(**FEW, turning=2, lr=lambda t: 1.0), "turning = 2 needs a clock"),
     (lambda: one_run_audit(**FEW, dim=3, canaries=4), "canaries"),
-    (lambda: audit(**FEW, canary=-1.0), "canary = -1"),
-    (lambda: sensitivity(**FEW, canary=-1.0), "canary = -1"),
-    (lambda: one_run_audit(**FEW, canary=-1.0), "canary = -1"),
+    *(
+        (lambda f=f: f(**FEW, canary=-1.0), "canary = -1")
+        for f in (audit, sensitivity, one_run_audit)
+    ),
     # no alarm is raised of what a message does not show
     (lambda: shown("cdp_sgd", "terngrad"), "ask for dim = 1, or take"),
     (lambda: shown("cdp_sgd", "qsgd+random_k"), "ask for dim = 1, or take"),
     (lambda: shown("cdp_sgd", "natural", dim=1), ": take compressors.identity"),
-    (lambda: shown("soteriafl_sgd", "random_k"), "on a shifted channel"),
+    (lambda: shown("soteriafl_sgd", "random_k"), "of soteriafl_sgd by more than a"),
 )
-def test_mistakes_are_explained(call: Any, words: str) -> None:
-    refused(call, words)

@@ -142,7 +142,7 @@ def test_a_killed_extension_is_finished_by_resume(
 
     killed: list[bytes] = []
     with monkeypatch.context() as patch:
-        patch.setattr(store.Store, "add", full)
+        patch.setattr(store.Store, "write_list", full)
         shell(begun, folder, status=2)
     assert (folder / "config.json").read_bytes() == before
     (folder / "config.json").write_bytes(killed[0])

@@ -358,7 +358,7 @@ UNUSABLE: dict[str, Callable[[Path], object]] = {
     "shape": lambda file: _edited(
         file, lambda arrays, _: arrays.update(state1=arrays["state1"][:, :-1])
     ),
-    "log": lambda file: _edited(file, lambda _, about: about["counts"].pop()),
+    "log": lambda file: _edited(file, lambda _, about: about["rounds"].pop()),
     "finished": lambda file: shutil.copy(file, file.with_name("state-00001.npz")),
 }
 

@@ -172,11 +172,12 @@ def test_totals_beyond_exact_floats_are_refused(run: jaxfl.Run) -> None:
             lambda c=counts: results.portable("gradients", c), r"gradients reaches 9\.0072e\+15"
         )
     assert run.computed is not None
-    ((chunk, arrays),) = run.computed.found.chunks
+    ((number, arrays),) = run.computed.found.items()
+    assert arrays is not None
     huge = {**arrays, "clients": np.full_like(arrays["clients"], 2.0**50)}
     huge["clients"][..., 1] = np.nan
-    found = run.computed.found._replace(chunks=[(chunk, huge)])
-    refused(lambda: dataset.dataset(found, {}), "link_bits reaches")
+    planned = run.computed.planned
+    refused(lambda: dataset.dataset(planned, {number: huge}, {}), "link_bits reaches")
 
 
 def test_metric_names_that_files_cannot_hold() -> None:

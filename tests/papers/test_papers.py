@@ -23,7 +23,7 @@ from scripts import ROOT, load
 from told import refused
 
 import jaxfl
-from jaxfl.audit.limits import clopper_pearson_eps
+from jaxfl.privacy.limits import clopper_pearson_eps
 from jaxfl.problems.metrics import evaluate_metrics
 from jaxfl.views.ink import Line, Panel, picture
 

@@ -4,16 +4,17 @@ import dataclasses
 import itertools
 import json
 import math
-import warnings
 from pathlib import Path
 from typing import Any
 
+import dp_accounting as dp
 import numpy as np
 import pytest
+from dp_accounting.pld import PLDAccountant, pld_pmf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binom, norm
-from told import mistakes, refused
+from told import refusals, refused
 from vectors import answers
 
 from jaxfl.privacy.accountants import delta, epsilon
@@ -92,22 +93,16 @@ def test_eps_mu_and_delta_of_a_gaussian_invert_each_other(mu: float, log_delta: 
         assert gdp_mu(eps, d) == pytest.approx(mu, rel=1e-6)
 
 
-def test_limits_of_a_gaussian() -> None:
-    assert gdp_delta(0.0, 0.0) == 0
+def test_conversions_are_ordered() -> None:
+    """Limits of a Gaussian; Renyi and zCDP are looser; a mask that keeps less helps."""
+    assert gdp_delta(0.0, 0.0) == gdp_eps(0.0, 1e-5) == 0
     assert gdp_delta(math.inf, 10.0) == 1
-    assert gdp_eps(0.0, 1e-5) == 0
     assert gdp_eps(math.inf, 1e-5) == math.inf
     assert gdp_delta(1e-7, 0.0) == pytest.approx(1e-7 / math.sqrt(2 * math.pi), rel=1e-6)
-
-
-def test_conversions_are_ordered() -> None:
     for rho in (0.01, 0.5, 5.0):
         exact = gdp_eps(math.sqrt(2 * rho), 1e-5)
         renyi = rdp_eps(lambda a, rho=rho: a * rho, 1e-5)[0]
         assert exact < renyi < zcdp_eps(rho, 1e-5)
-
-
-def test_a_mask_that_keeps_all_changes_nothing_and_one_that_keeps_less_helps() -> None:
     eps = [rdp_eps(mask_rdp(p, 0.5, 100), 1e-5)[0] for p in (0.05, 0.5, 1.0)]
     assert eps == sorted(eps)
     assert eps[-1] == rdp_eps(lambda a: 100 * a * 0.125, 1e-5)[0]
@@ -128,17 +123,11 @@ def test_pld_equals_the_closed_form(mu: float, T: int, d: float) -> None:
     assert target <= back <= target * 1.01
 
 
-@pytest.mark.parametrize("mu", [1e9, 1e12])
-def test_a_part_that_says_everything_has_an_infinite_eps(mu: float) -> None:
-    """No loss of it is finite on a grid that the other part fits on."""
-    assert (
-        compose([Part(Gaussian(mu), 2), Part(poisson(1.0, 0.1), 50)], delta=1e-5).eps(1e-5)
-        == math.inf
-    )
-
-
 def test_pld_equals_the_mean_over_coins() -> None:
     shown = Shown((0.9, 0.1), (0.05, 0.8))
+    for mu in (1e9, 1e12):  # no loss of it is finite on a grid that the other part fits on
+        parts = [Part(Gaussian(mu), 2), Part(poisson(1.0, 0.1), 50)]
+        assert compose(parts, delta=1e-5).eps(1e-5) == math.inf
     for d in (1e-3, 1e-6, 1e-9):
         exact = coins_eps(0.1, 0.8, 0.05, 50, d)
         assert coins_delta(0.1, 0.8, 0.05, 50, exact) == pytest.approx(d, rel=1e-6)
@@ -202,47 +191,31 @@ def test_the_grid_is_a_pair_that_is_no_easier_to_protect(profile: Any, reverse: 
 
 
 @pytest.mark.parametrize("scheme", RANDOM)
-@pytest.mark.parametrize("d", [1e-2, 1e-5, 1e-8, 1e-11, 1e-16])
-def test_delta_at_eps_inverts_eps_at_delta(scheme: str, d: float) -> None:
-    for sigma in (0.02, 0.2):
-        e = event(scheme, sigma=sigma)
-        found = epsilon(e, d)
-        if found.eps > 0:
-            assert delta(e, found.eps).delta == pytest.approx(d, rel=0.02)
+def test_delta_at_eps_inverts_eps_at_delta(scheme: str) -> None:
+    for sigma, d in itertools.product((0.02, 0.2), (1e-2, 1e-5, 1e-8, 1e-11, 1e-16)):
+        found = epsilon(event(scheme, sigma=sigma), d).eps
+        if found > 0:
+            assert delta(event(scheme, sigma=sigma), found).delta == pytest.approx(d, rel=0.02)
 
 
 # --- an independent library ----------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def dp() -> Any:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        library = pytest.importorskip("dp_accounting")
-        pytest.importorskip("dp_accounting.pld.pld_privacy_accountant")
-    return library
-
-
-@pytest.mark.plain
 @pytest.mark.parametrize(
     ("relation", "m", "b", "T", "sigma", "d"),
     [
         ("replace_one", 1000, 50, 60, 0.03, 1e-5),
         ("replace_one", 3256, 10, 25, 0.05, 1e-3),
         ("replace_one", 1000, 500, 40, 0.02, 1e-6),
-        ("add_remove", 1000, 50, 60, 0.03, 1e-5),
+        pytest.param("add_remove", 1000, 50, 60, 0.03, 1e-5, marks=pytest.mark.plain),
         ("add_remove", 500, 100, 20, 0.02, 1e-6),
     ],
 )
 def test_poisson_against_the_library(
-    dp: Any, relation: str, m: int, b: int, T: int, sigma: float, d: float
+    relation: str, m: int, b: int, T: int, sigma: float, d: float
 ) -> None:
-    from dp_accounting.pld import pld_privacy_accountant
-
-    neighbours = dp.NeighboringRelation
-    accountant = pld_privacy_accountant.PLDAccountant(
-        neighbours.REPLACE_ONE if relation == "replace_one" else neighbours.ADD_OR_REMOVE_ONE
-    )
+    names = {"replace_one": "REPLACE_ONE", "add_remove": "ADD_OR_REMOVE_ONE"}
+    accountant = PLDAccountant(dp.NeighboringRelation[names[relation]])
     accountant.compose(dp.PoissonSampledDpEvent(b / m, dp.GaussianDpEvent(sigma * b)), T)
     ours = dataclasses.replace(event(m=m, b=b, T=T, sigma=sigma), adjacency=relation)
     assert epsilon(ours, d).eps == pytest.approx(accountant.get_epsilon(d), rel=1e-3)
@@ -251,16 +224,13 @@ def test_poisson_against_the_library(
 @pytest.mark.parametrize(
     ("profile", "T"), [(WithoutReplacement(0.02, 0.6), 80), (WithReplacement(30, 500, 0.4), 40)]
 )
-def test_profiles_composed_by_the_library(dp: Any, profile: Any, T: int) -> None:
-    from dp_accounting.pld import pld_pmf
-
+def test_profiles_composed_by_the_library(profile: Any, T: int) -> None:
     d, h, K = 1e-5, 2e-3, 6000
     steps = np.arange(-K, K + 1)
     positive = profile(h * np.arange(K + 1))[0]
     negative = 1 - np.exp(-h * np.arange(K, 0, -1)) * (1 - positive[:0:-1])
-    pmf = pld_pmf.create_pmf_pessimistic_connect_dots(
-        h, steps, np.concatenate([negative, positive])
-    )
+    law = np.concatenate([negative, positive])
+    pmf = pld_pmf.create_pmf_pessimistic_connect_dots(h, steps, law)
     theirs = pmf.self_compose(T, tail_mass_truncation=1e-12).get_epsilon_for_delta(d)
     ours = float(compose([Part(profile, T)], delta=d).eps(d))
     assert ours == pytest.approx(theirs, rel=1e-3)
@@ -268,37 +238,7 @@ def test_profiles_composed_by_the_library(dp: Any, profile: Any, T: int) -> None
 
 # --- orders --------------------------------------------------------------------------------------
 
-SCHEMES = st.sampled_from([*RANDOM, "full", "shuffled"])
 SLACK = 1 + 1e-3  # the grids' precision
-
-
-@given(SCHEMES, st.integers(1, 150), st.integers(1, 200), st.floats(0.01, 1.0), st.floats(-20, -3))
-@settings(max_examples=15)
-def test_eps_falls_with_noise_and_delta_and_grows_with_rounds(
-    scheme: str, b: int, T: int, sigma: float, log_delta: float
-) -> None:
-    d = math.exp(log_delta)
-
-    def eps(d: float = d, **changes: Any) -> float:
-        return epsilon(event(scheme, **{"m": 300, "b": b, "T": T, "sigma": sigma} | changes), d).eps
-
-    here = eps()
-    assert eps(sigma=1.2 * sigma) <= here * SLACK
-    assert eps(d=2 * d) <= here * SLACK
-    assert here <= eps(T=T + T // 5 + 1) * SLACK
-
-
-@given(st.integers(1, 250), st.integers(1, 150), st.floats(0.01, 1.0), st.floats(-20, -3))
-@settings(max_examples=15)
-def test_poisson_without_and_with_replacement_are_ordered(
-    b: int, T: int, sigma: float, log_delta: float
-) -> None:
-    first, second, third = (
-        epsilon(event(scheme, m=500, b=b, T=T, sigma=sigma), math.exp(log_delta)).eps
-        for scheme in RANDOM
-    )
-    assert first <= second * SLACK
-    assert second <= third * SLACK
 
 
 def test_all_records_in_every_batch_is_the_full_gradient() -> None:
@@ -391,10 +331,10 @@ def test_each_part_of_a_sequence_may_lose_records() -> None:
 
 
 def test_a_proof_is_as_established_as_its_weakest_part() -> None:
-    plain = Event(Sampling("full", 50, 50), Mean(1.0), 1.0, 2)
-    derived = dataclasses.replace(plain, sampling=Sampling("without_replacement", 50, 5))
+    plain = event("full", T=2)
     assert epsilon(plain, 1e-5).status == "E"
-    assert epsilon(Sequence((plain, derived)), 1e-5).status == "D"
+    both = Sequence((plain, event("without_replacement", T=2)))
+    assert epsilon(both, 1e-5).status == "D"
 
 
 def test_disjoint_phases_cost_the_worst_of_them_and_sequences_more() -> None:
@@ -405,12 +345,6 @@ def test_disjoint_phases_cost_the_worst_of_them_and_sequences_more() -> None:
     assert max(alone) < together == pytest.approx(epsilon(event(T=80), 1e-5).eps, rel=1e-3)
     full = Sequence((event("full", T=10), event("full", T=15)))
     assert epsilon(full, 1e-5).eps == pytest.approx(epsilon(event("full", T=25), 1e-5).eps)
-
-
-def test_a_single_pass_costs_one_release_and_no_more_than_a_pass_is_allowed() -> None:
-    once = epsilon(event("single_pass", T=20), 1e-5)
-    assert once.eps == pytest.approx(gdp_eps(2 / (50 * 0.06), 1e-5))
-    refused(lambda: epsilon(event("single_pass", T=21), 1e-5), "ask for at most 20")
 
 
 def test_shuffled_epochs() -> None:
@@ -424,6 +358,8 @@ def test_shuffled_epochs() -> None:
     assert part.status == "D"
     ragged = epsilon(event("shuffled", m=1001, T=20), 1e-5)  # one record is left out each time
     assert ragged.eps <= gdp_eps(g, 1e-5) * SLACK
+    assert epsilon(event("single_pass", T=20), 1e-5).eps == pytest.approx(gdp_eps(g, 1e-5))
+    refused(lambda: epsilon(event("single_pass", T=21), 1e-5), "ask for at most 20")
 
 
 @pytest.mark.plain
@@ -438,14 +374,6 @@ def test_part_of_an_epoch_uses_a_record_by_the_share_of_its_places(T: int, sigma
     assert sigma == 1 or exact == p
     part = event("shuffled", m=8, b=2, T=T, sigma=sigma)
     assert delta(part, eps).delta == pytest.approx(exact, rel=1e-3)
-
-
-def test_adding_a_record_costs_less_than_replacing_one() -> None:
-    for scheme in ("full", "poisson"):
-        more, less = (dataclasses.replace(event(scheme), adjacency=a) for a in ADJACENCY)
-        assert epsilon(less, 1e-5).eps < epsilon(more, 1e-5).eps
-    more = dataclasses.replace(event("with_replacement"), adjacency="add_remove")
-    refused(lambda: epsilon(more, 1e-5), "replace_one")
 
 
 def test_svrg_and_saga() -> None:
@@ -471,19 +399,16 @@ def test_svrg_and_saga() -> None:
     assert epsilon(full, 1e-5).eps == epsilon(mean, 1e-5).eps
 
 
-@pytest.mark.parametrize("b", [5, 15, 60])
-def test_svrg_with_replacement_shows_more_with_every_draw(b: int) -> None:
+def test_svrg_with_replacement_and_in_epochs() -> None:
     """From that of a record that is not drawn, 2G/m, to that of one that is all draws: where b > m
-    a single draw is less than its share, and the shares of rare draws are no smaller for it."""
-    made = Event(Sampling("with_replacement", 10, b), svrg(1.0), 1.0, 5)
-    shown = releases(made).parts[0].profile
-    assert list(shown.mu) == sorted(shown.mu)
-    assert (shown.mu[0], shown.mu[-1]) == pytest.approx((2 / 10, 2 * (2 - 1 / 10)))
-    assert sum(shown.w) == pytest.approx(1)
-
-
-def test_shuffled_svrg_counts_epochs_of_whole_batches() -> None:
-    """100 records in batches of 30: epochs of 3 rounds, so that 10 rounds use a record 4 times."""
+    a single draw is less than its share, and the shares of rare draws are no smaller for it.  100
+    shuffled records in batches of 30 have epochs of 3 rounds: 10 rounds use a record 4 times."""
+    for b in (5, 15, 60):
+        made = Event(Sampling("with_replacement", 10, b), svrg(1.0), 1.0, 5)
+        shown = releases(made).parts[0].profile
+        assert list(shown.mu) == sorted(shown.mu)
+        assert (shown.mu[0], shown.mu[-1]) == pytest.approx((2 / 10, 2 * (2 - 1 / 10)))
+        assert sum(shown.w) == pytest.approx(1)
     made = Event(Sampling("shuffled", 100, 30), svrg(1.0), 0.5, 10)
     drawn, undrawn = 2 * (2 / 30 - 1 / 100) / 0.5, 2 / 100 / 0.5
     mu = math.sqrt(4 * drawn**2 + 6 * undrawn**2)
@@ -539,8 +464,8 @@ def test_local_steps() -> None:
 def test_increments() -> None:
     made = Event(Sampling("single_pass", 1000, 1), Increments(1.0, 1.0, 1.0), 200.0, 1000)
     loose = dataclasses.replace(made, sensitivity=Increments(1.0, 1.0, 1.0, exact=False))
-    assert epsilon(made, 1e-6).eps < epsilon(loose, 1e-6).eps
-    assert epsilon(loose, 1e-6).eps == pytest.approx(gdp_eps(6 * math.sqrt(1000) / 200, 1e-6))
+    six = gdp_eps(6 * math.sqrt(1000) / 200, 1e-6)
+    assert epsilon(made, 1e-6).eps < epsilon(loose, 1e-6).eps == pytest.approx(six)
 
 
 def test_what_claims_nothing_proves_nothing_and_nothing_released_costs_nothing() -> None:
@@ -567,9 +492,15 @@ def test_events_can_be_cut_short_and_scaled() -> None:
 
 
 SAMPLE = Sampling("poisson", 100, 10)
+NO_EVENT: Any = (
+    (epsilon, (1e-5,)),
+    (delta, (1.0,)),
+    (best_of, (3, 1e-5)),
+    (sigma_for, (1.0, 1e-5)),
+)
 
 
-@mistakes(
+test_mistakes_are_named = refusals(
     (lambda: Sampling("poison", 10, 2), "poison"),
     (lambda: Sampling("poisson", 10, 20), "at most 10"),
     (lambda: Sampling("without_replacement", 10, 2.5), "2.5"),
@@ -589,15 +520,16 @@ SAMPLE = Sampling("poisson", 100, 10)
     (lambda: Event(SAMPLE, Mean(1.0), 1.0, 5, adjacency="one"), "adjacency = 'one'"),  # type: ignore[arg-type]
     (lambda: epsilon(event(), 0.0), "delta = 0.0"),
     (lambda: epsilon(event(), 1e-5, "magic"), "magic"),
+    (
+        lambda: epsilon(
+            dataclasses.replace(event("with_replacement"), adjacency="add_remove"), 1e-5
+        ),
+        "replace_one",
+    ),
     (lambda: delta(event(), -1.0), "eps = -1.0"),
     (lambda: epsilon(Sequence((Phases((event(),)),)), 1e-5), "Phases"),
-    (lambda: epsilon(None, 1e-5), "event = None must be a privacy event"),  # type: ignore[arg-type]
-    (lambda: delta(None, 1.0), "event = None must be a privacy event"),  # type: ignore[arg-type]
-    (lambda: best_of(None, 3, 1e-5), "event = None must be a privacy event"),  # type: ignore[arg-type]
-    (lambda: sigma_for(None, 1.0, 1e-5), "event = None must be a privacy event"),  # type: ignore[arg-type]
+    *((lambda f=f, more=more: f(None, *more), "event = None must be a") for f, more in NO_EVENT),
 )
-def test_mistakes_are_named(call: Any, words: str) -> None:
-    refused(call, words)
 
 
 # --- every vector of `vectors/privacy.json` within its own tolerance ---
@@ -614,14 +546,6 @@ client_level_mu value
 """.split()  # noqa: SIM905
 
 
-@pytest.fixture(scope="session")
-def vectors(shared_dir: Path) -> dict[str, Vector]:
-    file = shared_dir / "vectors" / "privacy.json"
-    if not file.is_file():
-        pytest.skip(f"needs {file.name}, which is not in {file.parent}")
-    return {v["id"]: v for v in json.loads(file.read_text())["vectors"]}
-
-
 def check(vector: Vector) -> int:
     """Compare all numbers, and say how many there were."""
     found, tolerance, compared = answers(vector), vector["tolerance_rel"], 0
@@ -629,7 +553,6 @@ def check(vector: Vector) -> int:
         stated = vector.get(name, vector["params"].get(name) if name == "q_hit" else None)
         if stated is None or stated == math.inf:  # infinity: the vector's accountant gave up
             continue
-        assert name in found, f"{vector['id']}: {name} is not answered"
         of = f"{name} of {vector['id']}"
         assert found[name] == pytest.approx(stated, rel=tolerance, abs=1e-9), of
         compared += 1
@@ -637,7 +560,11 @@ def check(vector: Vector) -> int:
 
 
 @pytest.mark.full
-def test_vectors(vectors: dict[str, Vector]) -> None:
+def test_vectors(shared_dir: Path) -> None:
+    file = shared_dir / "vectors" / "privacy.json"
+    if not file.is_file():
+        pytest.skip(f"needs {file.name}, which is not in {file.parent}")
+    vectors = json.loads(file.read_text())["vectors"]
     assert len(vectors) >= 69
-    for name, vector in vectors.items():
-        assert check(vector) > 0, name
+    for vector in vectors:
+        assert check(vector) > 0, vector["id"]

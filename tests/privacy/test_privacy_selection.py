@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from scipy.special import ndtr
 from scipy.stats import norm
-from told import mistakes, refused
+from told import refusals
 
 from jaxfl.privacy import events
-from jaxfl.privacy.accountants import delta, epsilon
+from jaxfl.privacy.accountants import epsilon
 from jaxfl.privacy.events import Event, Mean, NoClaim, Phases, Sampling, Sequence, saga, svrg
 from jaxfl.privacy.gaussian import Floats, gdp_delta, gdp_eps
 from jaxfl.privacy.selection import best_of, selection_note
@@ -77,10 +77,9 @@ def exact(eps: float, mu: float, runs: float) -> float:
     return worst
 
 
-@pytest.mark.plain
 @pytest.mark.parametrize("mu", [0.1, 0.7, 3.0])
-@pytest.mark.parametrize("runs", [1.5, 10, 1000])
-@pytest.mark.parametrize("d", [1e-2, 1e-6])
+@pytest.mark.parametrize("runs", [10, 1.5, 1000])
+@pytest.mark.parametrize("d", [1e-6, 1e-2])
 def test_the_bound_is_above_every_winner_and_not_far(mu: float, runs: float, d: float) -> None:
     """Half of the correction is too little, for the deceiving scores."""
     found = best_of(gaussian(mu), runs, d, seen="winner")
@@ -150,32 +149,25 @@ def test_clients_of_different_sizes_choose_together() -> None:
 def test_lost_records_count() -> None:
     """What padded batches add to delta is in the curve that a choice is accounted by."""
     padded = dataclasses.replace(sampled(), sampling=Sampling("poisson", 1000, 50, 90))
-    eta = padded.sampling.overflow(60)
-    assert 1e-9 < eta < 1e-5
     found = best_of(padded, 10, 1e-3, seen="winner").eps
     assert best_of(sampled(), 10, 1e-3, seen="winner").eps < found < 3 * epsilon(padded, 1e-4).eps
-    assert delta(padded, 1.0).delta > delta(sampled(), 1.0).delta
 
 
-def test_status_and_what_nothing_is_proven_of() -> None:
+def test_what_is_said_of_a_choice() -> None:
     named = best_of(sampled(estimator=saga(1.0)), 3, 1e-5, seen="winner", method="theorem_k")
     assert named.status == "N"
     assert named.method.startswith("private selection, Theorem K")
+    text, none = selection_note(sampled(), 12, 1e-5), NoClaim("no event")
     for seen in ("all", "winner"):
-        nothing = best_of(NoClaim("no event"), 3, 1e-5, seen=seen)  # type: ignore[arg-type]
+        nothing = best_of(none, 3, 1e-5, seen=seen)  # type: ignore[arg-type]
         assert (nothing.eps, nothing.status) == (math.inf, "")
-
-
-def test_the_note() -> None:
-    both = [best_of(sampled(), 12, 1e-5, seen=s).eps for s in ("all", "winner")]  # type: ignore[arg-type]
-    text, eps = selection_note(sampled(), 12, 1e-5), [f"= {each:.4g}" for each in both]
-    assert all(part in text for part in ("best of 12 runs", *eps, "12 on average", "1e-05"))
-    assert "\n" not in text
-    assert "no event" in selection_note(NoClaim("no event"), 12, 1e-5)
+        eps = best_of(sampled(), 12, 1e-5, seen=seen).eps  # type: ignore[arg-type]
+        assert f"= {eps:.4g}" in text
+    assert "no event" in selection_note(none, 12, 1e-5)
     assert "not chosen" in selection_note(sampled(), 1, 1e-5)
 
 
-@mistakes(
+test_mistakes_are_named = refusals(
     (lambda: best_of(sampled(), 0, 1e-5), "runs = 0"),
     (lambda: best_of(sampled(), 2.5, 1e-5), "runs = 2.5"),
     (lambda: best_of(sampled(), True, 1e-5), "runs = True"),
@@ -185,5 +177,3 @@ def test_the_note() -> None:
     (lambda: best_of(sampled(), 3, 1e-5, seen="some"), "seen = 'some'"),  # type: ignore[arg-type]
     (lambda: best_of(sampled(), 3, 1e-5, method="magic"), "magic"),
 )
-def test_mistakes_are_named(call: Any, words: str) -> None:
-    refused(call, words)

@@ -62,7 +62,11 @@ assert jnp.allclose(draws.mean(0), v, atol=0.05) and error <= two_levels().omega
 assert runs["two_levels"].totals["uplink_bits"] == 1500 * (2 * 32 + 21)
 assert "coins" in flipped.privacy().method and scheme == "poisson"
 assert found.described > 3.9 and not found.refutes_described and "coins" in " ".join(found.unseen)
+assert flipped.privacy().status == "P"
 assert (x == run.x).all() and np.abs(learned - w).max() < 0.3
+assert own.described == 8.0 > own.lower > 2 and not own.refutes_described
+final = curves["loss"].isel(round=-1).mean("seed").squeeze()
+assert final.sel(eps=16) < final.sel(eps=4) < 0.69
 """,
     "4-three-epsilons": """
 assert all(0.99 < one["claimed_eps"] < 1.01 for one in answers)

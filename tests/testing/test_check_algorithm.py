@@ -4,7 +4,6 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import pytest
 from own import drawn_quietly
 from planned import federated
@@ -20,9 +19,8 @@ from jaxfl.testing.algorithms import CHECKS
 NUMBERS = {"clip": 1.0, "lr": 0.2, "batch": 4, "sigma": 0.02}
 
 
-@pytest.mark.parametrize(
-    "row", sorted(ROWS, key=lambda row: row.name != "ldp_sgd"), ids=lambda row: row.name
-)
+@pytest.mark.full
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
 def test_every_algorithm_of_jaxfl_is_what_it_says(row: Row) -> None:
     found = check_algorithm(row.name, row.problem, 20, **row.numbers)
     assert {"descent", "counts", "jit", "vmap", "scan", "sweep", "plain"} <= set(found.done)
@@ -45,16 +43,6 @@ def rising() -> jaxfl.Algorithm:
     )
 
 
-def uncounted() -> jaxfl.Algorithm:
-    usual = made()
-
-    def round(key: Any, state: Any, problem: Any, hp: Any) -> Any:
-        state, info = usual.round(key, state, problem, hp)
-        return state, info._replace(clients=info.clients * (state.t % 2))
-
-    return usual._replace(round=round)
-
-
 def forgetful() -> jaxfl.Algorithm:
     """Its rounds read a counter of Python, which is traced once."""
     usual, calls = made(), []
@@ -67,29 +55,30 @@ def forgetful() -> jaxfl.Algorithm:
 
 
 FULL = {"estimator": estimators.minibatch(sampling.full())}
+LONG = channels.direct()._replace(before=lambda link, g: 30 * g)
 QUIET = mechanisms.gaussian()._replace(draw=drawn_quietly)
-LYING: dict[str, tuple[Callable[[], jaxfl.Algorithm], str]] = {
-    "a quiet draw": (lambda: made(mechanism=QUIET), "declares"),
-    "long messages": (
-        lambda: made(**FULL, channel=channels.direct()._replace(before=lambda link, g: 30 * g)),
-        "An attack",
-    ),
-    "an understated event": (lambda: made(understated, **FULL), "An attack"),
-    "a loss that rises": (rising, "rises"),
-    "a count of Python": (forgetful, "count|differ"),
+# an algorithm, and the check that finds it out with a word of its sentence
+LYING: dict[str, tuple[Callable[[], jaxfl.Algorithm], str, str]] = {
+    "a quiet draw": (lambda: made(mechanism=QUIET), "noise", "declares"),
+    "long messages": (lambda: made(**FULL, channel=LONG), "attack", "An attack"),
+    "an understated event": (lambda: made(understated, **FULL), "attack", "An attack"),
+    "a loss that rises": (rising, "descent", "rises"),
+    "a count of Python": (forgetful, "scan", "differ"),
 }
 
 
 @pytest.mark.parametrize("case", LYING)
 def test_an_algorithm_that_lies_is_found_out(case: str) -> None:
-    make, word = LYING[case]
-    how: Any = {"sigma": 0.5, "leave_out": tuple(CHECKS)[:-1]} if word == "An attack" else {}
+    make, check, word = LYING[case]
+    others = tuple(name for name in CHECKS if name != check)
+    how: Any = {"sigma": 0.5} if check == "attack" else {}
     with pytest.raises(CheckFailed, match=word):
-        check_algorithm(make(), a_problem(), 10, **how)
+        check_algorithm(make(), a_problem(), 10, leave_out=others, **how)
 
 
 def test_what_is_left_out_is_told() -> None:
-    found = check_algorithm("fedgd", a_problem(), 4, lr=0.2, clip=2.0, leave_out=("descent",))
+    others = tuple(name for name in CHECKS if name not in ("counts", "attack"))
+    found = check_algorithm("fedgd", a_problem(), 4, lr=0.2, clip=2.0, leave_out=others)
+    assert found.done == ("counts",)
     assert found.left["descent"] == "left out"
     assert "nothing is claimed" in found.left["attack"]
-    assert jnp.isfinite(len(found.done))

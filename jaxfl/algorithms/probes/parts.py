@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxfl.algorithms.probes.laws import ERRORS, confirm, equal, mean_is, scattered
 from jaxfl.core.errors import InputError, shown
 from jaxfl.core.params import check
 from jaxfl.core.types import (
@@ -29,9 +30,8 @@ from jaxfl.core.types import (
 from jaxfl.parts.compressors import dense
 from jaxfl.parts.mechanisms import noiseless
 from jaxfl.rounds.messages import release
-from jaxfl.testing.laws import ERRORS, confirm, equal, mean_is, scattered
 
-__all__ = ["check_part"]
+__all__ = ["check_part", "check_privacy"]
 
 D, M, N = 24, 12, 9  # coordinates, records of a client, clients
 DRAWS = 4000
@@ -78,6 +78,16 @@ def check_part(
     for one in checks.values():
         one(part, Given(numbers, seed))
     return tuple(checks)
+
+
+def check_privacy(part: Any, **numbers: float) -> None:
+    """Check what a part declares and a proof rests on."""
+    if isinstance(part, Compressor) and any(param.name == "k" for param in part.params):
+        numbers["k"] = D // 3
+    for kind, names in PRIVATE.items():
+        if isinstance(part, kind):
+            for name in names:
+                CHECKS[kind][name](part, Given(numbers, seed=0))
 
 
 def _hyper(params: tuple[Param, ...], numbers: Mapping[str, Any], **more: Any) -> Hyper:
@@ -459,4 +469,12 @@ CHECKS: dict[type, dict[str, Callable[[Any, Given], None]]] = {
     Mechanism: {"deviation": _deviation, "independence": _independence},
     Channel: {"expansion": _expansion, "linearity": _linearity, "shapes": _shapes},
     Server: {"steps": _steps},
+}
+# the checks of what proofs rest on
+PRIVATE: dict[type, tuple[str, ...]] = {
+    Compressor: ("coordinates",),
+    Sampler: ("weights", "law"),
+    Participation: ("turns",),
+    Mechanism: ("deviation", "independence"),
+    Channel: ("expansion",),
 }

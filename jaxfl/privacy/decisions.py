@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jaxfl.audit.limits import limits, plain_eps, separation
 from jaxfl.privacy.accountants import epsilon
 from jaxfl.privacy.events import (
     AnyEvent,
@@ -22,6 +21,7 @@ from jaxfl.privacy.events import (
     scaled,
 )
 from jaxfl.privacy.gaussian import Floats, gdp_delta, gdp_eps
+from jaxfl.privacy.limits import limits, plain_eps, separation
 from jaxfl.privacy.pld import Part, compose
 from jaxfl.privacy.profiles import Gaussian
 from jaxfl.privacy.releases import releases

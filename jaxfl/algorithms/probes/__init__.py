@@ -1,0 +1,14 @@
+"""Probes, which try to refute what parts of a user's own declare, before a run.
+
+* :mod:`~jaxfl.algorithms.probes.attack` -- an attack on the first rounds of a composition
+* :mod:`~jaxfl.algorithms.probes.canary` -- the worst record that an attack can plant, and what an
+  adversary sees
+* :mod:`~jaxfl.algorithms.probes.kernels` -- a kernel beside ``vmap(grad)``
+* :mod:`~jaxfl.algorithms.probes.laws` -- what draws have to be like, within standard errors
+* :mod:`~jaxfl.algorithms.probes.parts` -- what one part declares, and what it does
+* :mod:`~jaxfl.algorithms.probes.probe` -- all probes of a composition
+"""
+
+from jaxfl.algorithms.probes.probe import probed
+
+__all__ = ["probed"]

@@ -1,0 +1,174 @@
+"""An attack on the first rounds of a composition, before it runs.
+
+Two worlds differ in one record, as long as numbers allow.  An adversary who sees the first client's
+messages and the points of the rounds tells them apart by a linear rule, and certifies an eps by how often
+that succeeds [:mod:`jaxfl.privacy.decisions`].  The composition is refuted where its event allows less.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpy.typing as npt
+
+from jaxfl.algorithms.composition import by_messages
+from jaxfl.algorithms.probes.canary import canary_problem, observed
+from jaxfl.algorithms.probes.laws import confirm
+from jaxfl.algorithms.resolution import build, resolve
+from jaxfl.core.errors import require
+from jaxfl.core.types import Algorithm, Array, Hyper, Key, Problem
+from jaxfl.privacy.accountants import epsilon
+from jaxfl.privacy.decisions import certify, family
+from jaxfl.privacy.events import AnyEvent, NoClaim, described, plain_events
+from jaxfl.problems.facts import facts_of
+
+__all__ = ["attack"]
+
+ROUNDS, RECORDS, CLIENTS = 3, 8, 3
+RUNS = 1200  # in each world: a quarter fits the rule, a quarter chooses a threshold, a half bounds
+EPS, DELTA = 3.0, 1e-3  # for which the noise is calibrated: half as much noise is found
+SURE = 1 - 1e-6  # of 10^6 honest compositions one is refuted by chance
+WIDEST, COORDINATES = 4096, 16  # of the model, and those that the rule reads one by one
+LENGTH = 1e6  # of the record, in units of the bound that clips it
+NUMBERS = 1 << 24  # drawn records that are held together
+FAST: dict[str, Any] = {
+    "xla_backend_optimization_level": 0
+}  # compilation takes longer than the runs
+ELSEWHERE = frozenset({"eps", "delta", "sigma", "rho", "rounds", "batch", "cohort", "colluding"})
+
+
+class Worlds(NamedTuple):
+    """A composition on a small problem, and the records of the first client in both worlds."""
+
+    algorithm: Algorithm
+    problem: Problem
+    hp: Hyper
+    event: AnyEvent
+    direction: npt.NDArray[np.float32]
+    records: npt.NDArray[np.float32]  # (2, m, d)
+
+
+def attack(algorithm: Algorithm, values: Mapping[str, Any], d: int, seed: int = 0) -> None:
+    """Raise :class:`CheckFailed` if the rounds reveal more of a record than the event says.
+
+    ``values`` are the hyper-parameters of a run on a model of d parameters.  Raises an
+    :class:`InputError` if the composition cannot run on a small problem.
+    """
+    worlds = _worlds(algorithm, values, d)
+    allowed = epsilon(worlds.event, DELTA)
+    require(
+        not isinstance(worlds.event, NoClaim) and np.isfinite(allowed.eps),
+        lambda: f"nothing follows from its event: {allowed.method}",
+    )
+    P, Q = _statistics(worlds, jax.random.split(jax.random.key(seed), RUNS))
+    quarter, half = RUNS // 4, RUNS // 2
+    chosen, bounding = (P[quarter:half], Q[quarter:half]), (P[half:], Q[half:])
+    found = certify(chosen, bounding, family(worlds.event), DELTA, SURE)
+    confirm(
+        found.lower <= allowed.eps,
+        lambda: (
+            f"an attack on {ROUNDS} rounds of {algorithm.name!r} certifies eps >= {found.lower:.4g}, where "
+            f"its event allows {allowed.eps:.4g} at delta = {DELTA:g}"
+        ),
+    )
+
+
+def _worlds(algorithm: Algorithm, values: Mapping[str, Any], d: int) -> Worlds:
+    """The composition with noise for :data:`EPS`, on clients that all take part with all records."""
+    dim = min(d, WIDEST)
+    problem = canary_problem(CLIENTS, RECORDS, dim, "once")
+    single = algorithm.body is not None and algorithm.body.estimator.sampler.single_pass
+    asked = {
+        "eps": EPS,
+        "delta": DELTA,
+        "batch": RECORDS // ROUNDS if single else RECORDS,
+        "cohort": CLIENTS,
+    }
+    kept = {name: values[name] for name in algorithm.needs if name in values.keys() - ELSEWHERE}
+    if "k" in kept:
+        kept["k"] = max(1, int(kept["k"]) * dim // d)
+    given = {name: v for name, v in {**kept, **asked}.items() if name in algorithm.names}
+    require("eps" in given, "no noise can be calibrated for it")
+    facts = facts_of(problem, ROUNDS)
+    values = resolve(algorithm, given, facts).values
+    assert algorithm.event is not None
+    event = described(algorithm.event(values, facts))
+    direction = np.random.default_rng(0).choice([-1.0, 1.0], dim) / dim**0.5
+    clip = float(values.get("clip", 1.0))
+    length = LENGTH * (clip if np.isfinite(clip) else 1.0)
+    parts = list(plain_events(event))
+    removed = any(part.adjacency != "replace_one" for part in parts)
+    planted = slice(None) if any(part.unit == "client" for part in parts) else slice(1)
+    records = np.zeros((2, RECORDS, dim), np.float32)
+    records[0, planted] = length * direction
+    records[1, planted] = 0.0 if removed else -length * direction
+    hp = build(algorithm, values, facts, jnp.dtype(jnp.float32))
+    return Worlds(algorithm, problem, hp, event, direction.astype(np.float32), records)
+
+
+def _statistics(
+    worlds: Worlds, keys: Key
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """Of each run in both worlds: rules that the first quarter of the runs fits, (runs, rules)."""
+    some = np.unique(np.linspace(0, worlds.direction.size - 1, COORDINATES).astype(int))
+    given = keys, worlds.records, worlds.problem, worlds.hp, worlds.direction, some
+    program = _seen.lower(worlds.algorithm, *given).compile(compiler_options=FAST)
+    seen = np.asarray(program(*given), np.float64)
+    require(np.isfinite(seen).all(), "its messages are not finite")
+    fitted = seen[:, : RUNS // 4]
+    mean, scale = fitted.mean((0, 1)), fitted.std(1).mean(0)
+    z = (seen - mean) / np.where(scale > 0, scale, np.inf)
+    # what never varies, and differs between the worlds, is seen exactly
+    told = (scale == 0) & (np.ptp(fitted, axis=(0, 1)) > 0)
+    z[..., told] = np.sign(seen - mean)[..., told] * 1e6
+    fitted = z[:, : RUNS // 4]
+    gap = fitted[0].mean(0) - fitted[1].mean(0)
+    within = (np.cov(fitted[0], rowvar=False) + np.cov(fitted[1], rowvar=False)) / 2
+    ridge = z.shape[-1] / fitted[0].shape[0] * 0.1 + 1e-6
+    weights = np.linalg.solve(within + ridge * np.eye(len(gap)), gap)
+    rules = np.stack([z @ weights, z @ gap, np.abs(z).max(-1), z[..., np.abs(gap).argmax()]], -1)
+    return rules[0], rules[1]
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _seen(
+    algorithm: Algorithm,
+    keys: Key,
+    records: Array,
+    problem: Problem,
+    hp: Hyper,
+    direction: Array,
+    coordinates: Array,
+) -> Array:
+    """What the adversary reads of each run in both worlds, (worlds, runs, numbers).
+
+    Samplers do not look at data: both worlds share their draws.
+    """
+    body: Any = algorithm.body
+    summed = body.aggregation and body.aggregation.hides and not body.aggregation.plain
+    listens = not summed and not body.mechanism.central
+
+    def read(sent: Array) -> Array:
+        return jnp.concatenate([sent[..., coordinates], sent @ direction[:, None]], -1).ravel()
+
+    def one(key: Key, rows: Array) -> Array:
+        train = (problem.train[0].at[0].set(rows), problem.train[1].at[0].set(1.0))
+        here = dataclasses.replace(problem, train=train)
+        x, _ = observed(algorithm, ROUNDS, key, here, hp, listens=False)
+        steps = read(jnp.mean(x[1:] - x[:-1], axis=1))
+        if not listens:
+            return steps
+        _, sent = observed(by_messages(algorithm), ROUNDS, key, here, hp, listens=True)
+        return jnp.concatenate([steps, read(sent[:, 0])])
+
+    at_once = max(1, NUMBERS // (problem.train[0].size * ROUNDS))
+    both: Array = jax.lax.map(
+        lambda key: jax.vmap(one, (None, 0))(key, records), keys, batch_size=min(RUNS, at_once)
+    )
+    return both.swapaxes(0, 1)

@@ -1,0 +1,63 @@
+"""A kernel of a user's own beside ``vmap(grad)`` of the loss."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxfl.algorithms.probes.laws import confirm
+from jaxfl.core.types import Array, Kernel, Problem, PyTree, Term
+from jaxfl.data.samples import block, plain
+from jaxfl.problems.clipping import evaluate
+from jaxfl.problems.kernels import generic_kernel
+
+__all__ = ["kernel"]
+
+ROWS = 6
+OUTLIER = 1e3  # times as long as a record
+CLOSE = 1e-3  # of the bound
+
+
+def kernel(problem: Problem) -> None:
+    """Raise unless the kernel clips as its record says, on some records of the problem and on outliers."""
+    model, rows = problem.model, min(ROWS, problem.m_max)
+    batch = block(plain(problem).train, jnp.int32(0), jnp.int32(0), 1, rows)
+    x = jax.random.normal(jax.random.key(0), (2, model.dim))
+    reference = generic_kernel(model.loss, model.dim)
+    for factor in (1.0, OUTLIER):
+        long = jax.tree.map(lambda a: a * factor if _real(a) else a, batch)
+        norms = np.linalg.norm(reference.factors(x[0], long), axis=-1)
+        middle = float(np.median([*norms[np.isfinite(norms)], 1.0]))
+        for bound in (0.5 * middle, 10 * middle):
+            found, expected = (_clipped(each, x, long, bound) for each in (model.kernel, reference))
+            sure = np.isfinite(expected).all(-1)
+            apart = float(np.abs(found - expected)[sure].max(initial=0.0))
+            confirm(
+                apart <= CLOSE * bound and np.isfinite(found)[sure].all(),
+                lambda: (
+                    f"the gradient kernel of the model {model.name!r} clips a gradient to one that differs "
+                    f"by {apart:.4g} from that of vmap(grad), at the bound {bound:.4g}"
+                ),
+            )
+
+
+def _clipped(kernel: Kernel, x: Array, batch: PyTree, bound: float) -> np.ndarray:
+    """Clipped gradients and differences of each record, alone, (terms * rows, d)."""
+    G = jnp.asarray(bound, x.dtype)
+    alone = jnp.eye(len(jax.tree.leaves(batch)[0]), dtype=x.dtype)
+    terms = (
+        (Term(1.0, (x[0],), (1.0,), G),),
+        (Term(1.0, (x[0],), (1.0,), G), Term(-1.0, (x[1],), (1.0,), G)),
+        (Term(1.0, (x[0], x[1]), (1.0, -1.0), G),),
+    )
+    total: Callable[..., Array] = lambda some: jax.vmap(  # noqa: E731
+        lambda weight: evaluate(kernel, some, weight, batch)[0]
+    )(alone)
+    return np.concatenate([np.asarray(total(some), np.float64) for some in terms])
+
+
+def _real(a: Array) -> bool:
+    return bool(jnp.issubdtype(a.dtype, jnp.floating))

@@ -1,0 +1,202 @@
+"""Probes of what a user's own parts declare; the compositions that they refute are in :mod:`own_cases`."""
+
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from own import ASKED, own, problem_of, usual
+
+import jaxfl
+from jaxfl import channels, compressors, estimators, mechanisms, sampling
+from jaxfl.algorithms.probes import attack, kernels, probe
+from jaxfl.algorithms.probes.laws import CheckFailed
+from jaxfl.audit import audit
+from jaxfl.core.errors import JaxflWarning
+from jaxfl.core.types import Term
+from jaxfl.privacy import Event, Mean, Sampling
+
+pytestmark = pytest.mark.once
+VALUES = {"clip": 1.0, "lr": 0.1}
+
+
+def halved(link: Any, g: Any) -> Any:
+    return g / 2
+
+
+def doubled(link: Any, g: Any) -> Any:
+    return 3 * g
+
+
+def channel(before: Any) -> Any:
+    return channels.direct()._replace(name="mine", before=before)
+
+
+@pytest.fixture(autouse=True)
+def _unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No probe is known yet."""
+    monkeypatch.setattr(probe, "_known", {})
+
+
+def begun(algorithm: Any, **given: Any) -> Any:
+    return jaxfl.simulate(algorithm, usual(), rounds=2, eps=ASKED, **given)
+
+
+def test_a_part_that_is_as_declared_is_probed() -> None:
+    report = begun(own(channel=channel(halved))).privacy()
+    assert (report.status, report.proven) == ("P", pytest.approx(ASKED, rel=1e-3))
+    assert "declared and probed" in str(report)
+    assert "the channel 'mine' as declared" in report.method
+
+
+def test_a_part_that_is_not_as_declared_is_refuted() -> None:
+    with pytest.warns(JaxflWarning, match="a probe refutes the channel 'mine'"):
+        report = begun(own(channel=channel(doubled))).privacy()
+    assert np.isinf(report.proven)
+    assert "no claim: a probe refutes the channel 'mine'" in report.method
+
+
+def test_the_sensitivity_of_an_estimator_follows_from_its_terms() -> None:
+    """Twice the scale takes twice the noise."""
+    plain = estimators.minibatch(sampling.poisson())
+
+    def scaled(scales: tuple[float, ...]) -> Any:
+        def terms(shared: Any, x: Any, hp: Any) -> tuple[Term, ...]:
+            return tuple(Term(scale, (x,), (1.0,), hp["clip"]) for scale in scales)
+
+        mine = plain._replace(gradient=plain.gradient._replace(terms=terms), sensitivity=None)
+        return begun(own(estimator=mine))
+
+    runs = [scaled(scales) for scales in ((1.0,), (0.5, -1.5))]
+    assert all(run.privacy().status == "P" for run in runs)
+    assert runs[1].values["sigma"] == pytest.approx(2 * runs[0].values["sigma"], rel=1e-3)
+
+
+def test_a_stated_event_that_claims_too_much_is_refuted() -> None:
+    """It counts a thousand records where there are twenty; one that is true stays the user's word."""
+
+    def event(most: int) -> Any:
+        def stated(values: Any, facts: Any) -> Any:
+            rows = Sampling("full", most * facts.m, most * facts.m)
+            return Event(rows, Mean(values["clip"]), values["sigma"], int(values["rounds"]))
+
+        return stated
+
+    full = {"estimator": estimators.minibatch(sampling.full())}
+    assert begun(own(event=event(1), **full)).privacy().status == "U"
+    with pytest.warns(JaxflWarning, match="a probe refutes the event of 'own'"):
+        assert np.isinf(begun(own(event=event(50), **full)).privacy().proven)
+
+
+def test_an_audit_of_a_declared_part_states_nothing(key: jax.Array) -> None:
+    """It attacks by itself, and says what its event would prove."""
+    given = {"eps": 4.0, "batch": 4, "clip": 1.0, "lr": 0.1, "delta": 1e-3}
+    found = audit(own(channel=channel(halved)), rounds=2, m=8, runs=200, key=key, **given)
+    assert np.isinf(found.proven)
+    assert found.described == pytest.approx(4.0, rel=1e-3)
+    assert "no probe looked at the channel 'mine'" in found.method
+
+
+def test_strict_refuses_what_is_refuted() -> None:
+    with (
+        pytest.warns(JaxflWarning),
+        pytest.raises(jaxfl.InputError, match="a probe refutes the channel 'mine'"),
+    ):
+        begun(own(channel=channel(doubled)), strict=True)
+
+
+def test_a_probe_runs_once_for_the_same_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A part made anew has the same code; another function, or another number of it, has not."""
+    calls: list[str] = []
+    monkeypatch.setattr(probe, "attack", lambda *_: calls.append("attack"))
+
+    def made(factor: float) -> Any:
+        return own(channel=channel(lambda link, g: g * factor))
+
+    for algorithm in (made(0.5), made(0.5), made(0.25)):
+        begun(algorithm)
+    assert len(calls) == 2
+
+
+def test_other_code_of_a_part_drops_the_claim(tmp_path: Path) -> None:
+    """Both were probed, and a run with both was not."""
+    given = {"out": tmp_path / "run", "sigma": 5.0}
+    for factor, proven in ((0.5, True), (0.25, False)):
+        made = own(channel=channel(lambda link, g, factor=factor: g * factor))
+        rounds = 2 if proven else 3
+        run = jaxfl.simulate(made, usual(), rounds=rounds, extend=not proven, **given)
+        assert np.isfinite(run.privacy().proven) == proven
+
+
+def test_a_part_that_cannot_run_elsewhere_has_no_claim() -> None:
+    """It is made for four coordinates, and a probe tries a message of another length."""
+    fixed = channel(lambda link, g: g * jnp.ones(4))
+    report = begun(own(channel=fixed)).privacy()
+    assert np.isinf(report.proven)
+    assert "the channel 'mine' raises" in report.method
+
+
+def test_data_in_a_part_have_no_claim() -> None:
+    held = jnp.ones((20, 4))
+    report = begun(own(channel=channel(lambda link, g: g * held[0]))).privacy()
+    assert "holds an array of shape (20, 4), which may be data" in report.method
+
+
+@pytest.mark.parametrize(
+    ("lie", "found"),
+    [
+        (lambda k: k._replace(inner=lambda f, h, b: k.inner(f, h, b) / 9, clip=None), "differs"),
+        (lambda k: k._replace(contract=lambda w, f, b: 2 * k.contract(w, f, b)), "differs"),
+        (lambda k: k, ""),
+    ],
+    ids=["short norms", "a double sum", "none"],
+)
+def test_a_kernel_beside_vmap_of_grad(lie: Any, found: str) -> None:
+    model = jaxfl.models.logistic(4)
+    problem = problem_of(model._replace(kernel=lie(model.kernel)))
+    if not found:
+        return kernels.kernel(problem)
+    with pytest.raises(CheckFailed, match=found):
+        kernels.kernel(problem)
+
+
+LIES: dict[str, dict[str, Any]] = {
+    "three times the noise's bound": {
+        "estimator": estimators.minibatch(sampling.poisson())._replace(
+            gradient=estimators.minibatch(sampling.poisson()).gradient._replace(
+                terms=lambda shared, x, hp: (Term(3.0, (x,), (1.0,), hp["clip"]),)
+            )
+        )
+    },
+    "one direction": {
+        "channel": channel(lambda link, g: g.at[0].multiply(20.0)),
+    },
+    "noise on some coordinates": {
+        "mechanism": mechanisms.gaussian()._replace(
+            draw=lambda key, std, like: (
+                std * jax.random.normal(key, like.shape) * (jnp.arange(like.size) > 0)
+            )
+        )
+    },
+    "equal noise on all coordinates": {
+        "mechanism": mechanisms.gaussian()._replace(
+            draw=lambda key, std, like: std * jax.random.normal(key) * jnp.ones_like(like)
+        )
+    },
+}
+
+
+@pytest.mark.parametrize("name", LIES)
+def test_an_attack_sees(name: str) -> None:
+    """Alone, without the checks of single parts."""
+    with pytest.raises(CheckFailed, match="certifies eps"):
+        attack.attack(own(**LIES[name]), VALUES, 8)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("seed", range(20))
+def test_an_attack_on_honest_parts_finds_nothing(seed: int) -> None:
+    for parts in ({}, {"channel": channel(halved)}, {"compressor": compressors.random_k()}):
+        attack.attack(own(**parts), {**VALUES, "k": 2}, 8, seed)
