@@ -6,7 +6,6 @@ import contextlib
 import dataclasses
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from types import TracebackType
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -21,7 +20,7 @@ from jaxfl.engine.results import labelled
 from jaxfl.engine.runs import DONE, LOST, Record, totals
 from jaxfl.engine.store import Arrays
 
-__all__ = ["Callback", "Callbacks", "Evaluation", "RunInfo", "Spent", "Watch"]
+__all__ = ["Callback", "Evaluation", "RunInfo", "Spent", "Watch"]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -99,75 +98,73 @@ class Spent:
 Callback: TypeAlias = Callable[[Evaluation], object]
 
 
-class Callbacks:
-    """Functions of an :class:`Evaluation`; their ``end(run, ended)``, if any, is called once per run."""
-
-    def __init__(self, functions: Sequence[Callback]) -> None:
-        listed = isinstance(functions, list | tuple) and all(map(callable, functions))
-        require(listed, "must be a list of functions of an Evaluation", callbacks=functions)
-        self.functions = tuple(functions)
-        self.begun: dict[RunInfo, None] = {}  # and not ended
-
-    def __bool__(self) -> bool:
-        return bool(self.functions)
-
-    def __enter__(self) -> Callbacks:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """End the runs that an error has interrupted; an error of their ends would hide it."""
-        for run in list(self.begun):
-            with contextlib.suppress(Exception):
-                self.end(run, "interrupted")
-
-    def call(self, now: Evaluation) -> None:
-        self.begun[now.run] = None
-        for function in self.functions:
-            function(now)
-
-    def end(self, run: RunInfo, ended: str) -> None:
-        del self.begun[run]
-        for function in self.functions:
-            if callable(end := getattr(function, "end", None)):
-                end(run, ended)
-
-
-class Watch:
-    """Hands the evaluations of runs to callbacks, while a chunk is computed and when it is finished.
+class Watch(contextlib.AbstractContextManager[Any]):
+    """Hands the evaluations of runs to functions, while a chunk is computed and when it is finished.
 
     A run is followed from its first evaluation to its last, or to the one at which it diverged or a rule
-    stopped it.
+    stopped it.  Then ``end(run, ended)`` of the functions, if any, is called once.
     """
 
-    def __init__(self, callbacks: Callbacks, found: Planned, alone: bool) -> None:
-        self.callbacks, self.found, self.alone = callbacks, found, alone
+    found: Planned  # the runs, once they are planned
+
+    def __init__(self, functions: Sequence[Callback], alone: bool) -> None:
+        listed = isinstance(functions, list | tuple) and all(map(callable, functions))
+        require(listed, "must be a list of functions of an Evaluation", callbacks=functions)
+        self.functions, self.alone = tuple(functions), alone
+        self.begun: dict[RunInfo, None] = {}  # and not ended
         self.chunk: Chunk | None = None  # in progress
         self.count = 0  # its evaluations that were handed over
         self.runs: dict[tuple[int, int], RunInfo] = {}  # that have not ended, by their place
         self.spent: dict[int, Spent] = {}  # by place of the cell
 
+    def __exit__(self, *error: object) -> None:
+        """End the runs that an error has interrupted; an error of their ends would hide it."""
+        for run in list(self.begun):
+            with contextlib.suppress(Exception):
+                self._end(run, "interrupted")
+
+    def _end(self, run: RunInfo, ended: str) -> None:
+        del self.begun[run]
+        for function in self.functions:
+            if callable(end := getattr(function, "end", None)):
+                end(run, ended)
+
     def read(self, chunk: Chunk, arrays: Arrays) -> None:
-        """Hand over the new evaluations of a chunk in progress."""
+        """Call the callbacks with the new evaluations of a chunk in progress, run by run."""
         if chunk is not self.chunk:
             self._begin(chunk)
-        self._hand_over(chunk, arrays, self.count)
-        self.count = len(arrays["rounds"])
+        program, rounds = self.found.programs[chunk.program], arrays["rounds"].tolist()
+        for j, c in enumerate(chunk.cells):
+            cell = program.cells[c]
+            counts: Any = {name: arrays[name][:, j] for name in Info._fields}
+            spent = labelled(totals(program.algorithm.cost(cell.values, cell.facts), counts))
+            for i in range(len(chunk.seeds)):
+                for k in range(self.count, len(rounds) if (i, j) in self.runs else 0):
+                    run, now = self.runs[i, j], rounds[k]
+                    seen = {n: _plain(a[i, j, k]) for n, a in arrays.items() if n not in SKIPPED}
+                    used = {name: row[i, k].item() for name, row in spent.items()}
+                    self._call(Evaluation(run, now, seen, used, self.spent[j]))
+                    lost = now == arrays["diverged_at"][i, j]
+                    if lost or now == arrays["stopped_at"][i, j]:
+                        why = LOST.format(now) if lost else str(arrays["ended"][i, j])
+                        self._end(self.runs.pop((i, j)), why)
+                        break
+        self.count = len(rounds)
 
     def finished(self, chunk: Chunk, arrays: Arrays) -> None:
         """Hand over the rest of a chunk, and end its runs."""
         self.read(chunk, arrays)
         for run in self.runs.values():
-            self.callbacks.end(run, DONE)
+            self._end(run, DONE)
         self.chunk = None
 
+    def _call(self, now: Evaluation) -> None:
+        self.begun[now.run] = None
+        for function in self.functions:
+            function(now)
+
     def _begin(self, chunk: Chunk) -> None:
-        program = self.found.programs[chunk.program]
-        study = self.found.study(chunk)
+        program, study = self.found.programs[chunk.program], self.found.study(chunk)
         self.chunk, self.count, self.runs, self.spent = chunk, 0, {}, {}
         for j, c in enumerate(chunk.cells):
             cell = program.cells[c]
@@ -186,27 +183,6 @@ class Watch:
                     cell.sources,
                     record.settings,
                 )
-
-    def _hand_over(self, chunk: Chunk, arrays: Arrays, first: int) -> None:
-        """Call the callbacks with the evaluations from the ``first`` on, run by run."""
-        program = self.found.programs[chunk.program]
-        rounds = arrays["rounds"].tolist()
-        for j, c in enumerate(chunk.cells):
-            cell = program.cells[c]
-            counts: Any = {name: arrays[name][:, j] for name in Info._fields}
-            cost = program.algorithm.cost(cell.values, cell.facts)
-            spent = labelled(totals(cost, counts))
-            for i in range(len(chunk.seeds)):
-                for k in range(first, len(rounds) if (i, j) in self.runs else 0):
-                    run, now = self.runs[i, j], rounds[k]
-                    seen = {n: _plain(a[i, j, k]) for n, a in arrays.items() if n not in SKIPPED}
-                    used = {name: row[i, k].item() for name, row in spent.items()}
-                    self.callbacks.call(Evaluation(run, now, seen, used, self.spent[j]))
-                    lost = now == arrays["diverged_at"][i, j]
-                    if lost or now == arrays["stopped_at"][i, j]:
-                        why = LOST.format(now) if lost else str(arrays["ended"][i, j])
-                        self.callbacks.end(self.runs.pop((i, j)), why)
-                        break
 
 
 def _plain(value: Any) -> Any:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import io
 import json
 import os
 from collections.abc import Sequence
@@ -34,7 +33,6 @@ __all__ = [
     "Place",
     "content",
     "joined",
-    "pack",
     "plain_array",
     "put",
     "restored",
@@ -62,7 +60,7 @@ class Batch:
         return int(t[0]) if (t == t[0]).all() else -1
 
 
-def content(batch: Batch, owner: str) -> Content:
+def content(batch: Batch) -> Content:
     """The content of a checkpoint, as arrays of this host and a header."""
     log = batch.log
     leaves = map(on_host, jax.tree.leaves(batch.state))
@@ -71,20 +69,12 @@ def content(batch: Batch, owner: str) -> Content:
     found |= {f"count.{n}": np.stack([one[n] for one in log.counts]) for n in log.total}
     found |= {f"total.{name}": np.asarray(a) for name, a in log.total.items()}
     found["ended"] = batch.ended
-    at, seconds = batch.reached, batch.seconds
-    return found, {"rounds": log.rounds, "owner": owner, "at": at, "seconds": seconds}
+    return found, {"rounds": log.rounds, "at": batch.reached, "seconds": batch.seconds}
 
 
 def put(file: BinaryIO, found: Content) -> None:
     text = np.frombuffer(json.dumps(found[1]).encode(), np.uint8)
     np.savez(file, allow_pickle=False, about=text, **found[0])
-
-
-def pack(found: Content) -> bytes:
-    """A checkpoint, as files have it."""
-    file = io.BytesIO()
-    put(file, found)
-    return file.getvalue()
 
 
 def take(file: BinaryIO, owner: str) -> Content | None:

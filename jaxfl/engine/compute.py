@@ -5,21 +5,22 @@ from __future__ import annotations
 import math
 import time
 import warnings
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
 from jaxfl.core.errors import InputError, JaxflWarning
+from jaxfl.core.interrupts import interrupts_deferred
 from jaxfl.core.memory import free
 from jaxfl.core.params import whole
-from jaxfl.core.types import Info, Key, State
+from jaxfl.core.types import Hyper, Key
 from jaxfl.data.samples import plain
 from jaxfl.engine import checkpoint, stopping
 from jaxfl.engine.checkpoint import REASON, Batch, restored
 from jaxfl.engine.log import Log
-from jaxfl.engine.loop import Loop, Ready, Work, rounds_of_call
+from jaxfl.engine.loop import CALL, rounds_of_call
 from jaxfl.engine.plan import Chunk, Options, Program, looks, work_of
 from jaxfl.engine.program import (
     Compiled,
@@ -33,15 +34,18 @@ from jaxfl.engine.program import (
 )
 from jaxfl.engine.results import portable
 from jaxfl.engine.runs import totals
+from jaxfl.engine.stopping import Stop
 from jaxfl.engine.store import Arrays, Store
 
-__all__ = ["Follower", "Machine", "Saves", "TooLarge", "budget"]
+__all__ = ["Follower", "Machine", "Ready", "Saves", "TooLarge", "budget"]
 
 SAVE_EVERY = 120.0  # seconds between checkpoints of a chunk, at least
 SHARE = 0.05  # of the time that they take, at most
 FREE_ON_CPU = 0.6  # share of the free memory that a chunk may use
 FREE = 0.85
 FULL = "RESOURCE_EXHAUSTED"  # of a device's memory, while rounds run
+SECONDS = 0.2  # between reports of the progress
+OFTEN = 8  # most calls between waits for the device
 
 
 def budget(asked: int | None, devices: Sequence[jax.Device]) -> int:
@@ -55,6 +59,15 @@ def budget(asked: int | None, devices: Sequence[jax.Device]) -> int:
 
 class TooLarge(Exception):
     """A chunk does not fit into memory or into its time."""
+
+
+class Ready(NamedTuple):
+    """A call that the device has finished."""
+
+    round: int
+    share: float  # of the rounds of the chunk
+    loss: Any  # at the last evaluation up to that round, of each run
+    late: bool  # whether a report of the progress is due
 
 
 class Follower:
@@ -76,10 +89,9 @@ class Saves:
     def __init__(
         self, store: Store, found: Callable[[int], checkpoint.Content | None] | None = None
     ) -> None:
-        self.store, self.found = (
-            store,
-            found or store.saved,
-        )  # the checkpoint from which a chunk goes on
+        self.store = store
+        self.found = found or store.saved  # the checkpoint from which a chunk goes on
+        self.cadence = None if store.folder is None else (SAVE_EVERY, SHARE)
         self.began = self.last = time.perf_counter()
         self.took = self.spent = 0.0  # seconds of the last one, and of all
 
@@ -92,23 +104,22 @@ class Saves:
             batch = restored(fitting(found, chunk, run.shape), run.state, run.shardings[1])
         return batch or Batch(blank(run), Log(), np.full(run.shape, "", REASON))
 
-    def due(self, share: float) -> bool:
-        """Whether it is time for a checkpoint, and the next one is likely to keep to its share.
-
-        ``share`` of the rounds are computed.
-        """
-        now = time.perf_counter()
-        short = self.spent + self.took <= SHARE * (now - self.began)
-        return self.store.folder is not None and short and now - self.last >= SAVE_EVERY
+    def due(self) -> bool:
+        """Whether it is time for a checkpoint, and the next one is likely to keep to its share."""
+        if self.cadence is None:
+            return False
+        now, (seconds, most) = time.perf_counter(), self.cadence
+        short = self.spent + self.took <= most * (now - self.began)
+        return short and now - self.last >= seconds
 
     def save(self, number: int, batch: Batch) -> None:
         """Write a checkpoint."""
         jax.block_until_ready(batch.state)  # rounds that are queued are not part of its time
         self._write(lambda: self.store.save(number, batch))
 
-    def keep(self, number: int, content: bytes) -> None:
-        """Write a checkpoint that a worker has packed."""
-        self._write(lambda: self.store.save_bytes(number, content))
+    def keep(self, number: int, content: checkpoint.Content) -> None:
+        """Write a checkpoint that a worker has sent."""
+        self._write(lambda: self.store.save_content(number, content))
 
     def _write(self, write: Callable[[], None]) -> None:
         """Warn where writing fails, and write no more: the runs need no checkpoint."""
@@ -138,25 +149,29 @@ class Machine:
     """The devices of this process, and the data that lie on them."""
 
     def __init__(
-        self, devices: Sequence[jax.Device], memory: int | None = None, share: float = 1.0
+        self,
+        devices: Sequence[jax.Device],
+        keys: Sequence[Key],
+        options: Options,
+        memory: int | None = None,
+        share: float = 1.0,
     ) -> None:
-        self.devices, self.asked = devices, memory
+        self.devices, self.keys, self.options, self.asked = devices, keys, options, memory
         self.available = int(budget(memory, devices) * (1.0 if memory else share))
-        self.compile_seconds, self.compilations = 0.0, 0
+        self.compile_seconds = 0.0
         self.known: set[Any] = set()  # programs and shapes that are compiled
         self.placed: tuple[Any, Any] = (None, None)
 
-    def compiled(self, program: Program, chunk: Chunk, options: Options) -> Compiled:
+    def compiled(self, program: Program, chunk: Chunk) -> Compiled:
         """The program of a chunk; raise where it does not fit."""
         tall, wide = chunk.shape
         parts = placement(program.problem, self.devices).parts
         if tall * wide > 1 and tall % parts and wide % parts:  # planned for other devices
             wide = math.ceil(wide / parts) * parts
-        run = compiled(program, (tall, wide), options, self.devices)
+        run = compiled(program, (tall, wide), self.options, self.devices)
         if (id(program), chunk.shape) not in self.known:
             self.known.add((id(program), chunk.shape))
             self.compile_seconds += run.seconds
-            self.compilations += 1
         if run.bytes > self.available and not self._resident(program, chunk, run):
             raise TooLarge(
                 f"One run of {program.algorithm.name} on {program.problem.name} needs "
@@ -175,130 +190,167 @@ class Machine:
         return run.bytes - data <= room
 
     def compute(
-        self,
-        program: Program,
-        number: int,
-        chunk: Chunk,
-        keys: Sequence[Key],
-        options: Options,
-        saves: Saves,
-        follower: Follower,
+        self, program: Program, number: int, chunk: Chunk, saves: Saves, follower: Follower
     ) -> Arrays:
         """All rounds of a chunk, evaluated at its cadence.  Raise where it is too large."""
         if (id(program), chunk.shape) not in self.known:
             follower.compiling(number)
-        run = self.compiled(program, chunk, options)
+        run = self.compiled(program, chunk)
         if self.placed[0] != (id(program), run.shardings[8]):
             self.placed = (None, None)  # before the next one takes memory
             self.placed = (id(program), run.shardings[8]), placed(program, run)
-        given = inputs(program, chunk, run, keys, options.paired)
+        keys, hp = inputs(program, chunk, run, self.keys, self.options.paired)
+        batch = saves.begin(number, chunk, run)
+        loop = Loop(program, chunk, run, (keys, hp, self.placed[1]), batch, self.options.stop)
         try:
-            return _computed(
-                program, number, chunk, run, given, self.placed[1], options, saves, follower
-            )
+            _computed(loop, number, saves, follower)
         except jax.errors.JaxRuntimeError as error:
             if FULL not in str(error):
                 raise
             raise TooLarge(str(error)) from None
+        return finish(program, chunk, batch, self.options)
 
 
-def _computed(
-    program: Program,
-    number: int,
-    chunk: Chunk,
-    run: Compiled,
-    given: Any,
-    data: Any,
-    options: Options,
-    saves: Saves,
-    follower: Follower,
-) -> Arrays:
-    keys, hp = given
-    began = time.perf_counter()
-    T, each, size = program.cells[chunk.cells[0]].rounds, work_of(program, chunk), chunk.runs
-    batch = saves.begin(number, chunk, run)
+class Loop:
+    """The rounds of the runs of a chunk together, in calls of bounded work.
+
+    A call ends at the next evaluation, if its work allows.  Its results are read one call later, while
+    the device is busy.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        chunk: Chunk,
+        run: Compiled,
+        given: tuple[Key, Hyper, Any],
+        batch: Batch,
+        stop: Stop | None,
+    ) -> None:
+        self.program, self.chunk, self.run, self.batch = program, chunk, run, batch
+        self.keys, self.hp, self.data = given
+        self.stop = stop
+        self.work = work_of(program, chunk)  # of one run
+        self.rounds = program.cells[chunk.cells[0]].rounds
+        self.every = chunk.every or self.rounds
+        self.most = rounds_of_call(self.work.round * math.prod(run.shape))
+        self.t = int(np.max(batch.state.t)) if batch.log.rounds else 0
+        self.unread = 0.0  # work of the calls that nobody has waited for
+        self.counts: Any = None  # of the last call
+        self.loss: Any = None  # at the last evaluation
+
+    @property
+    def intact(self) -> bool:
+        """Whether there is a state: an interrupted call may have taken it."""
+        return not any(leaf.is_deleted() for leaf in jax.tree.leaves(self.batch.state))
+
+    def due(self, t: int) -> bool:
+        """Whether metrics are computed at round t."""
+        return t in (0, self.rounds) or t % self.every == 0
+
+    def begin(self) -> None:
+        """Call the compiled program without a round; evaluate a new run, or align a resumed one."""
+        log = self.batch.log
+        if log.rounds:
+            self.loss = log.last.metrics["loss"]
+            if log.last.round == self.t and not self.due(self.t):
+                log.forget_last()  # the end of a run that is extended
+        self._call(self.t, self.due(self.t) and self.t not in log.rounds[-1:], not log.rounds)
+
+    def calls(self) -> Iterator[Ready | None]:
+        """Compute the remaining rounds; after each call, yield the one before if it was waited for."""
+        count, reported = 0, time.perf_counter()
+        while self.t < self.rounds:
+            counts, t, loss, work = self.counts, self.t, self.loss, self.unread
+            end = min(self.rounds, t + self.most, t - t % self.every + self.every)
+            with interrupts_deferred():  # an interrupt between its lines would lose the state
+                self._call(end, self.due(end))
+            late, count = time.perf_counter() - reported >= SECONDS, count + 1
+            ready = None
+            if late or count >= OFTEN or work >= CALL / 4:
+                jax.block_until_ready(counts)
+                ready, count = Ready(t, t / self.rounds, loss, late), 0
+                self.unread -= work
+                reported = time.perf_counter() if late else reported
+            yield ready
+
+    def _call(self, end: int, seen: bool, first: bool = False) -> None:
+        flags = np.bool_(first), np.int32(self.t), np.int32(end), np.bool_(seen)
+        live = self.batch.ended == ""
+        state, counts, metrics = self.run.call(
+            self.keys, self.batch.state, self.hp, *flags, live, self.data
+        )
+        self.batch.log.add(end, counts, metrics if seen else None)
+        work = (end - self.t) * self.work.round + seen * self.work.evaluation
+        self.unread += self.chunk.runs * work
+        self.counts, self.t = counts, end
+        self.loss = metrics["loss"] if seen else self.loss
+        # Last: until here the old state is donated, and nothing can be saved.
+        self.batch.state = state
+
+    # --- stopping --------------------------------------------------------------------------------
+
+    def stopped(self) -> bool:
+        """Apply the stopping rule to an evaluation before the last; whether no run goes on."""
+        if self.stop is None:
+            return False
+        if self.chunk.after < self.t < self.rounds and self.due(self.t):
+            self._apply(self.stop)
+        return bool((self.batch.ended != "").all())
+
+    def _apply(self, stop: Stop) -> None:
+        batch, chunk = self.batch, self.chunk
+        for j, c in enumerate(chunk.cells):
+            cell = self.program.cells[c]
+            cost = self.program.algorithm.cost(cell.values, cell.facts)
+            for i in range(len(chunk.seeds)):
+                if not batch.ended[i, j]:
+                    counts = {name: int(a[i, j]) for name, a in batch.log.last.counts.items()}
+                    loss, spent = self._loss(stop, i, j), totals(cost, counts)
+                    batch.ended[i, j] = stopping.reached(stop, loss, spent, batch.seconds)
+        rows, columns = len(chunk.seeds), len(chunk.cells)
+        batch.ended[rows:] = batch.ended[rows - 1]
+        batch.ended[:, columns:] = batch.ended[:, [columns - 1]]
+
+    def _loss(self, stop: Stop, i: int, j: int) -> float:
+        """The loss of a run that a rule reads, with noise where it asks for that."""
+        if stop.loss is None or stop.sigma is None:
+            return float(self.batch.log.last.metrics["loss"][i, j])
+        algorithm, cell = self.program.algorithm, self.program.cells[self.chunk.cells[j]]
+        alone = self.run.shape == (1, 1)
+        state = self.batch.state if alone else jax.tree.map(lambda a: a[i, j], self.batch.state)
+        key = self.keys[(i, j)[: self.keys.ndim]]
+        assert algorithm.event is not None
+        event, x = algorithm.event(cell.values, cell.facts), algorithm.output(state)
+        return stopping.noisy_loss(key, plain(self.program.problem), x, int(state.t), stop, event)
+
+
+def _computed(loop: Loop, number: int, saves: Saves, follower: Follower) -> None:
+    """Compute the rounds that are left, with checkpoints."""
+    batch, began = loop.batch, time.perf_counter()
     earlier = batch.seconds
-
-    def step(
-        state: State, first: bool, start: int, stop: int, seen: bool
-    ) -> tuple[State, Info, Any]:
-        flags = np.bool_(first), np.int32(start), np.int32(stop), np.bool_(seen)
-        state, counts, metrics = run.call(keys, state, hp, *flags, batch.ended == "", data)
-        return state, counts, metrics if seen else None
-
-    work = Work(size * each.round, size * each.evaluation)
-    most = rounds_of_call(each.round * math.prod(run.shape))
-    loop = Loop(step, batch, T, chunk.every, work, most)
-    ends = _limits(program, chunk, keys, options)
     follower.begin(number, loop.t)
-    saved = loop.t if batch.log.rounds and loop.t > chunk.after else -1
     try:
         loop.begin()
-        done = (batch.ended != "").all()
-        if ends is not None and chunk.after < loop.t < T and loop.due(loop.t):
-            done = ends(batch)  # a checkpoint may lie between an evaluation and this check
-        for ready in () if done else loop.calls():
+        # a checkpoint may lie between an evaluation and this check
+        for ready in () if loop.stopped() else loop.calls():
             batch.seconds = earlier + time.perf_counter() - began
-            if ends is not None and loop.seen and loop.t < T and ends(batch):
+            if loop.stopped():
                 break
             if ready is not None:
                 follower.ready(number, ready, batch)
                 if not np.isfinite(np.asarray(ready.loss)).any():
                     break  # no run is finite any more
-            if saves.due(loop.t / T):
+            if saves.due():
                 saves.save(number, batch)
-                saved = loop.t
     except BaseException:
         if loop.intact and batch.log.rounds:
             batch.log.read()
             saves.save(number, batch)
         raise
     batch.seconds = earlier + time.perf_counter() - began
-    if saves.store.keep and loop.t != saved and saves.took < math.inf:
+    if saves.store.keep and saves.took < math.inf:
         saves.save(number, batch)
-    return finish(program, chunk, batch, options)
-
-
-# --- stopping ------------------------------------------------------------------------------------
-
-
-def _limits(
-    program: Program, chunk: Chunk, keys: Any, options: Options
-) -> Callable[[Batch], bool] | None:
-    """A function that marks the runs which a rule ends, and returns whether all have ended."""
-    stop = options.stop
-    if stop is None:
-        return None
-
-    def loss(batch: Batch, i: int, j: int) -> float:
-        if stop.loss is None or stop.sigma is None:
-            return float(batch.log.last.metrics["loss"][i, j])
-        algorithm, cell = program.algorithm, program.cells[chunk.cells[j]]
-        one = batch.ended.shape == (1, 1)
-        state = batch.state if one else jax.tree.map(lambda a: a[i, j], batch.state)
-        assert algorithm.event is not None
-        event, key = algorithm.event(cell.values, cell.facts), keys[i] if keys.ndim else keys
-        key = key[j] if key.ndim else key
-        x, t = algorithm.output(state), int(state.t)
-        return stopping.noisy_loss(key, plain(program.problem), x, t, stop, event)
-
-    def ends(batch: Batch) -> bool:
-        last = batch.log.last
-        for j, c in enumerate(chunk.cells):
-            cell = program.cells[c]
-            cost = program.algorithm.cost(cell.values, cell.facts)
-            for i in range(len(chunk.seeds)):
-                if not batch.ended[i, j]:
-                    counts = {name: int(a[i, j]) for name, a in last.counts.items()}
-                    spent = totals(cost, counts)
-                    why = stopping.reached(stop, loss(batch, i, j), spent, batch.seconds)
-                    batch.ended[i, j] = why
-        rows, columns = len(chunk.seeds), len(chunk.cells)
-        batch.ended[rows:] = batch.ended[rows - 1]
-        batch.ended[:, columns:] = batch.ended[:, [columns - 1]]
-        return bool((batch.ended != "").all())
-
-    return ends
 
 
 # --- results -------------------------------------------------------------------------------------

@@ -1,9 +1,13 @@
 """Have an executor compute chunks: send what they share, submit them, collect arrays.
 
 An executor is anything with ``submit(function, *arguments)`` that returns a future, with ``result()``
-and ``done()``.  It may have ``share(data)``, which takes bytes and returns an argument that arrives as
-a function that returns them: then they do not travel with every chunk.  ``most`` is the number of
-chunks that it takes at once.
+and ``done()``.  It may have
+
+* ``share(data)``, which takes bytes and returns an argument that arrives as a function that returns
+  them: then they do not travel with every chunk;
+* ``most``, the number of chunks that it takes at once;
+* ``cpus`` of one worker, where several share a machine and its memory;
+* ``pauses = False``, if each call has to wait for its start.
 """
 
 from __future__ import annotations
@@ -22,13 +26,12 @@ import jax
 
 from jaxfl.core.errors import InputError, one_line, require
 from jaxfl.engine import worker
-from jaxfl.engine.checkpoint import pack
-from jaxfl.engine.compute import SAVE_EVERY, SHARE, Saves
+from jaxfl.engine.compute import Saves
 from jaxfl.engine.plan import Chunk
 from jaxfl.engine.program import placement
 from jaxfl.engine.store import Arrays
 
-__all__ = ["Driver", "Executor", "Future"]
+__all__ = ["Driver", "Executor"]
 
 TRIES = 3  # of one chunk
 MOST = 256  # chunks that are submitted and not yet collected
@@ -37,17 +40,10 @@ CHUNK_SECONDS = 300.0  # that a chunk is to take, at most
 GO_ON = "finished chunks are kept, and {resume} continues"
 
 
-class Future(Protocol):
-    """The result of a call, now or later."""
-
-    def result(self) -> Any: ...
-    def done(self) -> bool: ...
-
-
 class Executor(Protocol):
     """What computes chunks."""
 
-    def submit(self, function: Callable[..., Any], /, *arguments: Any) -> Future: ...
+    def submit(self, function: Callable[..., Any], /, *arguments: Any) -> Any: ...
 
 
 class Driver:
@@ -80,7 +76,7 @@ class Driver:
         a chunk that is too large, which take its place.
         """
         waiting = deque((number, chunk, 0) for number, chunk in todo.items())
-        flying: dict[int, tuple[Future, Chunk, int]] = {}
+        flying: dict[int, tuple[Any, Chunk, int]] = {}
         pause = SOON
         try:
             while waiting or flying:
@@ -110,24 +106,21 @@ class Driver:
         finally:
             for future, *_ in flying.values():
                 with contextlib.suppress(Exception):
-                    future.cancel()  # type: ignore[attr-defined]
+                    future.cancel()
 
-    def _submit(self, number: int, chunk: Chunk, attempt: int) -> Future:
-        before, store = self.saves.found(number), self.saves.store
+    def _submit(self, number: int, chunk: Chunk, attempt: int) -> Any:
         # where a checkpoint cannot be written, the next turn is the last
-        pauses = store.folder is not None and self.saves.took < float("inf")
+        pauses = self.saves.took < float("inf") and getattr(self.executor, "pauses", True)
         task = {
             "number": number,
             "chunk": tuple(chunk),
             "attempt": attempt,  # Dask takes equal calls for one
             "settings": self.settings,
             "seconds": self.seconds,
-            "keep": store.keep,
-            "owner": store.owner(number),
-            "checkpoint": None if before is None else pack(before),
-            "pause": (SAVE_EVERY, SHARE)
-            if pauses and getattr(self.executor, "pauses", True)
-            else None,
+            "cpus": getattr(self.executor, "cpus", None),
+            "keep": self.saves.store.keep,
+            "checkpoint": self.saves.found(number),
+            "cadence": self.saves.cadence if pauses else None,
         }
         try:
             return self.executor.submit(worker.chunk, worker.release(), task, *self._shared)
@@ -150,7 +143,7 @@ class Driver:
         share = getattr(self.executor, "share", functools.partial(functools.partial, bytes))
         return hashlib.sha256(data).hexdigest(), share(data)
 
-    def _reply(self, future: Future) -> Mapping[str, Any]:
+    def _reply(self, future: Any) -> Mapping[str, Any]:
         try:
             reply: Mapping[str, Any] = future.result()
         except (Exception, asyncio.CancelledError) as error:  # its worker is lost

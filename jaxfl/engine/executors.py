@@ -25,7 +25,7 @@ import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, NoReturn, Self
+from typing import Any, NoReturn
 
 import cloudpickle
 import jax
@@ -34,7 +34,6 @@ from jaxfl.core.checks import imported
 from jaxfl.core.errors import InputError, one_line, require
 from jaxfl.core.files import writable
 from jaxfl.core.params import closest, whole
-from jaxfl.engine import worker
 
 __all__ = ["dask", "opened", "processes", "ray", "read", "serve", "slurm"]
 
@@ -95,11 +94,13 @@ def _unreachable(what: str, error: Exception, remedy: str) -> InputError:
     return InputError(f"{what} cannot be reached ({one_line(error)})", remedy)
 
 
-class _Shared:
+class _Shared(contextlib.ExitStack):
     """Brings bytes to workers by files, in a folder that lasts as long as the executor."""
 
     def __init__(self, folder: Path | None = None) -> None:
+        super().__init__()
         self.folder = tempfile.TemporaryDirectory(prefix="jaxfl-", dir=folder)
+        self.callback(self.folder.cleanup)
 
     def share(self, data: bytes) -> Callable[[], bytes]:
         handle, name = tempfile.mkstemp(dir=self.folder.name)
@@ -107,22 +108,11 @@ class _Shared:
             file.write(data)
         return functools.partial(Path.read_bytes, Path(name))
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.folder.cleanup()
-
 
 # --- processes of this machine -------------------------------------------------------------------
 
-CHILD = """
-import pickle, sys
-sys.path[:], *given = pickle.loads(bytes.fromhex(sys.argv[1]))
-from jaxfl.engine.executors import serve
-serve(*given)
-"""
-# Settings of this process that processes of the same machine share, beside their environment.
+SERVE = "from jaxfl.engine.executors import serve; serve()"
+# settings of JAX that processes of the same machine share
 LOCAL = (
     "jax_platforms",
     "jax_enable_compilation_cache",
@@ -139,23 +129,23 @@ class processes(_Shared):
         # a thread for each process, which waits for its results
         self.threads = ThreadPoolExecutor(whole("processes", count, 1, MANY))
         super().__init__()
-        self.most = 2 * count
+        self.most, self.cpus = 2 * count, (os.cpu_count() or 1) / count
         self.running: dict[int, subprocess.Popen[bytes]] = {}  # by thread
         self.closed = False
+        self.callback(self._close)
 
     def submit(self, function: Callable[..., Any], /, *arguments: Any) -> Future[Any]:
         # pickled twice: what a process cannot unpickle ends one call, and not the process
         call = pickle.dumps(cloudpickle.dumps((function, arguments)))
         return self.threads.submit(self._call, call)
 
-    def __exit__(self, *error: object) -> None:
+    def _close(self) -> None:
         self.closed = True
         for process in [*self.running.values()]:
             process.kill()
         self.threads.shutdown(cancel_futures=True)
         for process in self.running.values():
             _ended(process)
-        super().__exit__()
 
     def _call(self, call: bytes) -> Any:
         process = self.running.get(threading.get_ident()) or self._begun()
@@ -174,10 +164,11 @@ class processes(_Shared):
 
     def _begun(self) -> subprocess.Popen[bytes]:
         """A process of a session of its own: Ctrl-C reaches the driver alone."""
-        settings = {name: jax.config.values[name] for name in LOCAL}
-        given = pickle.dumps((sys.path, settings, 2 / self.most)).hex()
-        words, pipe = [sys.executable, "-c", CHILD, given], subprocess.PIPE
-        process = subprocess.Popen(words, stdin=pipe, stdout=pipe, start_new_session=True)
+        known = {name.upper(): jax.config.values[name] for name in LOCAL}
+        settings = {name: str(value) for name, value in known.items() if value is not None}
+        env = {**os.environ, **settings, "PYTHONPATH": os.pathsep.join(map(str, sys.path))}
+        words, pipe = [sys.executable, "-P", "-c", SERVE], subprocess.PIPE
+        process = subprocess.Popen(words, stdin=pipe, stdout=pipe, env=env, start_new_session=True)
         self.running[threading.get_ident()] = process
         if self.closed:
             process.kill()
@@ -191,13 +182,10 @@ def _ended(process: subprocess.Popen[bytes]) -> int:
     return process.wait()
 
 
-def serve(settings: Mapping[str, Any], share: float) -> NoReturn:
+def serve() -> NoReturn:
     """Compute what arrives on standard input, in a process of :class:`processes`, until it is closed."""
     results = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what calls print does not mix with results
-    for name, value in settings.items():
-        jax.config.update(name, value)
-    worker.use_share(share)
     calls: queue.SimpleQueue[bytes] = queue.SimpleQueue()
     threading.Thread(target=_listen, args=(calls,), daemon=True).start()
     while True:
@@ -224,10 +212,11 @@ def _listen(calls: queue.SimpleQueue[bytes]) -> None:
 # --- other packages ------------------------------------------------------------------------------
 
 
-class dask:
+class dask(contextlib.ExitStack):
     """The workers of the Dask scheduler at ``address``, such as ``"tcp://10.0.0.1:8786"``."""
 
     def __init__(self, address: str) -> None:
+        super().__init__()
         distributed = _imported("distributed", "dask")
         _imported("dask", "dask").config.set(
             {"distributed.admin.large-graph-warning-threshold": "1TiB"}
@@ -239,6 +228,7 @@ class dask:
         except (OSError, TimeoutError, ValueError) as error:
             way = "start one with `dask scheduler`"
             raise _unreachable(f"The scheduler of Dask at {address}", error, way) from None
+        self.callback(self.client.close)
 
     def submit(self, function: Callable[..., Any], /, *arguments: Any) -> Any:
         if self.client.status != "running":
@@ -249,12 +239,6 @@ class dask:
     def share(self, data: bytes) -> Any:
         """The result of a task: the scheduler keeps the task, and makes what a lost worker had again."""
         return self.submit(functools.partial, bytes, data)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.client.close()
 
 
 class slurm(_Shared):
@@ -288,7 +272,7 @@ class slurm(_Shared):
         return self.executor.submit(function, *arguments)
 
 
-class ray:
+class ray(contextlib.ExitStack):
     """The cluster of Ray at ``address``: one long-lived actor for each GPU or TPU, or for ``cpus`` CPUs.
 
     An actor is added whenever chunks wait and the cluster has room.  One that dies is replaced alike:
@@ -296,6 +280,7 @@ class ray:
     """
 
     def __init__(self, address: str = "auto", cpus: int = 4) -> None:
+        super().__init__()
         self.ray = _imported("ray", "ray")
         self.own, before = not self.ray.is_initialized(), signal.getsignal(signal.SIGTERM)
         try:
@@ -319,6 +304,7 @@ class ray:
         self.closed = threading.Event()
         self.thread = threading.Thread(target=self._watch, daemon=True)
         self.thread.start()
+        self.callback(self._close)
 
     def submit(self, function: Callable[..., Any], /, *arguments: Any) -> Future[Any]:
         future: Future[Any] = Future()
@@ -330,10 +316,7 @@ class ray:
     def share(self, data: bytes) -> Any:
         return self.ray.put(functools.partial(bytes, data))
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
+    def _close(self) -> None:
         self.closed.set()
         self.thread.join()
         if self.own:
@@ -343,18 +326,17 @@ class ray:
         """Give what waits to actors, until this executor is closed or the cluster is lost."""
         idle: list[Any] = []
         busy: dict[Any, tuple[Any, Future[Any]]] = {}  # by reference
-        started: Future[Any] = Future()  # whether the last actor runs
-        started.cancel()
+        first: Any = None  # the reference of the last actor's first call
         failed = 0  # actors in a row that did not start
         lost: Exception = RuntimeError("the executor is closed")
         try:
             while not self.closed.wait(0 if busy else SECONDS):
-                if self.waiting and not idle and started.done():
-                    actor, started = self.kind.remote(self.cpus), Future()
-                    busy[actor.call.remote(int)] = actor, started
+                if self.waiting and not idle and first not in busy:
+                    actor = self.kind.remote()
+                    first = actor.call.remote(int)
+                    busy[first] = actor, Future()
                 while self.waiting and idle:
-                    future, call = self.waiting.pop()
-                    actor = idle.pop()
+                    (future, call), actor = self.waiting.pop(), idle.pop()
                     busy[actor.call.remote(*call)] = actor, future
                 ended = self.ray.wait([*busy], timeout=SECONDS)[0] if busy else []
                 if not ended:
@@ -362,34 +344,28 @@ class ray:
                 for reference in ended:
                     actor, future = busy.pop(reference)
                     try:
-                        found = self.ray.get(reference)
-                    except Exception as error:
-                        _settle(future, error=error)
-                        failed += future is started
-                        if self.waiting and failed == STARTS:  # or it would try for ever
-                            _settle(self.waiting.pop()[0], error=error)
-                            failed = 0
-                    else:
-                        _settle(future, found)
+                        _settle(future.set_result, self.ray.get(reference))
                         idle.append(actor)
                         failed = 0
+                    except Exception as error:
+                        _settle(future.set_exception, error)
+                        failed += reference == first
+                        if self.waiting and failed == STARTS:  # or it would try for ever
+                            _settle(self.waiting.pop()[0].set_exception, error)
+                            failed = 0
         except Exception as error:
             lost = error
-        for actor, future in busy.values():
-            _settle(future, error=lost)
+        for future in (*(future for _, future in busy.values()), *(f for f, _ in self.waiting)):
+            _settle(future.set_exception, lost)
+        for actor, _ in busy.values():
             with contextlib.suppress(Exception):
                 self.ray.kill(actor)
-        for future, _ in self.waiting:
-            _settle(future, error=lost)
 
 
-def _settle(future: Future[Any], found: Any = None, *, error: Exception | None = None) -> None:
+def _settle(way: Callable[[Any], None], found: Any) -> None:
     """Set what a future returns or raises, unless nobody waits for it any more."""
     with contextlib.suppress(InvalidStateError):
-        if error is None:
-            future.set_result(found)
-        else:
-            future.set_exception(error)
+        way(found)
 
 
 def _answers(address: str) -> None:
@@ -400,10 +376,6 @@ def _answers(address: str) -> None:
 
 class _Actor:
     """Computes chunks in a process of Ray."""
-
-    def __init__(self, cpus: int | None) -> None:
-        if cpus is not None:
-            worker.use_share(min(1.0, cpus / (os.cpu_count() or cpus)))
 
     def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
         return function(*arguments)

@@ -36,7 +36,7 @@ from jaxfl.data import samples
 from jaxfl.engine.checkpoint import plain_array
 from jaxfl.engine.log import Entry, Log
 from jaxfl.engine.memory import check_room
-from jaxfl.engine.program import of_clients, split
+from jaxfl.engine.program import home_of, of_clients
 from jaxfl.engine.runs import Reached, Record
 from jaxfl.privacy.reports import Report
 from jaxfl.problems.facts import facts_of
@@ -87,7 +87,7 @@ class Functions:
         """The state before the first round of the run that ``simulate`` makes with this key and seed."""
         key = jax.random.fold_in(one_key(key, "a run", "and vmap(init) an array of them"), seed)
         arguments = key, self.problem, self.hp
-        home = _home(self.problem)
+        home = home_of(self.problem)
         if home is None:
             state, _ = _compiled(self.algorithm.init, *arguments)
         else:  # what clients remember lies where their data do
@@ -105,8 +105,9 @@ class Functions:
         nothing is assumed of it, and the proof is that of a plain sum.
         """
         known, t = self.about, whole("rounds", rounds, 1)
-        if clamped is None:
-            clamped = int(_may_clamp(self.algorithm))
+        aggregation = getattr(self.algorithm.body, "aggregation", None)
+        if clamped is None:  # a sum hides its messages as long as no coordinate is clamped
+            clamped = int(aggregation is not None and bool(aggregation.hides))
         clamped = whole("clamped", clamped, 0)
         state = Reached(jnp.int32(t))
         proof = probed(self.algorithm, self.problem, known.values, known.facts.d)
@@ -234,18 +235,6 @@ def _placed(a: np.ndarray, like: Array) -> Array:
     if not like.committed:
         return jnp.asarray(a)
     return jax.make_array_from_callback(like.shape, like.sharding, a.__getitem__)
-
-
-def _home(problem: Problem) -> Any:
-    """The sharding of clients' data; None if they are not split, or traced."""
-    held = [a for a in jax.tree.leaves(problem) if not isinstance(a, jax.core.Tracer)]
-    return next(filter(split, (getattr(a, "sharding", None) for a in held)), None)
-
-
-def _may_clamp(algorithm: Algorithm) -> bool:
-    """Whether sums of its messages are proven to hide them if no coordinate is clamped."""
-    aggregation = getattr(algorithm.body, "aggregation", None)
-    return aggregation is not None and bool(aggregation.hides)
 
 
 def _check_run_state(value: Any) -> RunState:

@@ -3,28 +3,28 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 
 import jax
-from jax.stages import Compiled
 
 from jaxfl.algorithms.composition import stored
 from jaxfl.core.errors import InputError, require
-from jaxfl.core.memory import check_fits, free
-from jaxfl.core.types import Algorithm, GeneratedSamples, Hyper, Problem
+from jaxfl.core.memory import free
+from jaxfl.core.types import Algorithm, GeneratedSamples, Hyper, Problem, State
 from jaxfl.data import samples
-from jaxfl.problems.metrics import CLIENTS
 
-__all__ = ["check_history", "check_room", "check_scratch", "made", "predicted", "remembered"]
+__all__ = ["check_room", "made", "remembered", "state_of"]
 
-COMPILER = 195 << 20  # bytes that compiling and evaluating take on the host beside a round
-ENTRY = 2500  # bytes of an evaluation in the history, without the metrics of each client
+
+def state_of(algorithm: Algorithm, problem: Problem, hp: Hyper) -> State:
+    """The shapes and types of the state of one run."""
+    key = jax.eval_shape(lambda: jax.random.key(0))
+    state: State = jax.eval_shape(lambda *args: algorithm.init(*args)[0], key, problem, hp)
+    return state
 
 
 def remembered(algorithm: Algorithm, problem: Problem, hp: Hyper) -> dict[str, int]:
     """Bytes of each part of the state, from shapes alone."""
-    key = jax.eval_shape(lambda: jax.random.key(0))
-    state = jax.eval_shape(lambda k, p, h: algorithm.init(k, p, h)[0], key, problem, hp)
+    state = state_of(algorithm, problem, hp)
     return {
         name: sum(math.prod(a.shape) * a.dtype.itemsize for a in jax.tree.leaves(part))
         for name, part in zip(state._fields, state, strict=True)
@@ -64,38 +64,6 @@ def check_room(algorithm: Algorithm, problem: Problem, hp: Hyper) -> None:
             f"{drawn / 2**30:,.1f} GiB, and {(there - need) / 2**30:,.1f} GiB are free"
         ),
         "take a smaller batch, clients with fewer samples, or smaller samples",
-    )
-
-
-def check_history(problem: Problem, evaluations: int) -> None:
-    """Raise if the metrics of these evaluations need more memory than is free."""
-    each = ENTRY + (8 * problem.n if problem.n <= CLIENTS else 0)
-    what, way = f"The metrics of {evaluations:,} evaluations", "evaluate less often"
-    check_fits(what, each * evaluations, way)
-
-
-def predicted(problem: Problem, nbytes: int, programs: Iterable[Compiled]) -> int:
-    """Bytes that a run takes beside the data, of whose state ``nbytes`` are still to be allocated."""
-    known = [taken for taken in (p.memory_analysis() for p in programs) if taken is not None]
-    scratch = max((taken.temp_size_in_bytes for taken in known), default=0)
-    devices = problem.count.devices()
-    compiler = COMPILER if _on_host(problem) else 0
-    return nbytes + scratch * len(devices) + compiler
-
-
-def check_scratch(
-    algorithm: Algorithm, problem: Problem, nbytes: int, programs: Iterable[Compiled]
-) -> None:
-    """Raise for a run that would take more memory than is free."""
-    need, there = predicted(problem, nbytes, programs), _room(problem)
-    require(
-        need <= there,
-        lambda: (
-            f"{algorithm.name} would take {need / 2**30:,.1f} GiB beside the data, "
-            f"{(need - nbytes) / 2**30:,.1f} of them to compute a round in, and "
-            f"{there / 2**30:,.1f} GiB are free"
-        ),
-        "take fewer clients, a smaller batch, or a smaller model",
     )
 
 

@@ -12,15 +12,11 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from jaxfl.algorithms.registry import one_algorithm
-from jaxfl.algorithms.resolution import build, resolve
-from jaxfl.core.checks import one_key, one_problem
-from jaxfl.core.params import whole
 from jaxfl.core.types import Algorithm, Array, Hyper, Key, Problem, State
+from jaxfl.engine.functions import functions
 from jaxfl.engine.loop import measure
-from jaxfl.engine.memory import check_room, remembered
+from jaxfl.engine.memory import remembered
 from jaxfl.engine.runs import device_name
-from jaxfl.problems.facts import facts_of
 from jaxfl.problems.identity import dtype
 
 __all__ = ["Profile", "profile"]
@@ -80,18 +76,13 @@ def profile(
     **numbers: Any,
 ) -> Profile:
     """Compile and time a round, its phases and an evaluation, with the hyper-parameters of such a run."""
-    algorithm, problem = one_algorithm(algorithm, numbers), one_problem(problem)
-    key = one_key(key, "a profile", "not an array of them")
-    facts = facts_of(problem, whole("rounds", rounds, 1))
-    values = resolve(algorithm, numbers, facts, noise).values
-    facts = facts._replace(rounds=int(values["rounds"]))
-    hp = build(algorithm, values, facts, dtype(problem))
-    check_room(algorithm, problem, hp)
-    state, _ = jax.jit(algorithm.init)(key, problem, hp)
+    f = functions(algorithm, problem, rounds, noise=noise, **numbers)
+    algorithm, read, hp = f.algorithm, f.problem, f.hp
+    key, state = f.init(key)
 
     with _uncached():
         began = time.perf_counter()
-        lowered = jax.jit(algorithm.round).lower(key, state, problem, hp)
+        lowered = jax.jit(algorithm.round).lower(key, state, read, hp)
         traced = time.perf_counter()
         compiled = lowered.compile()
         done = time.perf_counter()
@@ -108,7 +99,7 @@ def profile(
     body = algorithm.body
     parts = {} if body is None else body.beginnings()
     calls = {name: looped(part, key) for name, part in parts.items()} | {"round": rounds_of}
-    times = per_round({name: jax.jit(f) for name, f in calls.items()}, state, problem, hp)
+    times = per_round({name: jax.jit(f) for name, f in calls.items()}, state, read, hp)
     evaluate = jax.jit(lambda state, problem: measure(algorithm, (), state, problem))
     (evaluation,) = timed([lambda: evaluate(state, problem)])
     matmul, copy = ceilings(dtype(problem))

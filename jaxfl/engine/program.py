@@ -26,6 +26,7 @@ from jaxfl.core.errors import require
 from jaxfl.core.schedules import Schedule
 from jaxfl.core.types import Algorithm, Array, Hyper, Info, Key, Problem, State
 from jaxfl.data.samples import plain
+from jaxfl.engine import memory
 from jaxfl.engine.grid import Cell
 from jaxfl.engine.loop import Extra, advance, initial, measure
 from jaxfl.engine.plan import Chunk, Options, Program
@@ -46,13 +47,14 @@ __all__ = [
     "bytes_of_run",
     "bytes_of_state",
     "compiled",
+    "home_of",
     "inputs",
     "numbers",
     "of_clients",
     "placed",
     "placement",
     "repeated",
-    "split",
+    "state_of",
 ]
 
 
@@ -160,61 +162,40 @@ def compiled(
     """Compile the program for chunks of ``shape``, unless it is compiled already."""
     alone = shape == (1, 1)
     hp = numbers(program, [0] * shape[1], alone)
-    state = jax.eval_shape(
-        lambda key, problem, hp: program.algorithm.init(key, problem, hp)[0],
-        jax.random.key(0),
-        program.problem,
-        numbers(program, [0], alone=True),
-    )
+    state = state_of(program)
     if not alone:
         state = jax.tree.map(lambda a: jax.ShapeDtypeStruct((*shape, *a.shape), a.dtype), state)
-    freezes = options.stop is not None and not alone
-    every_client = "clients" in options.keep
     kind = _Kind(
-        program.algorithm, options.extra, program.once, every_client, freezes, options.paired
+        program.algorithm,
+        options.extra,
+        program.once,
+        every_client="clients" in options.keep,
+        freezes=options.stop is not None and not alone,
+        paired=options.paired,
     )
     shared = hp.values.keys() if alone else program.shared
-    data = program.problem, program.held
-    return _compiled(
-        kind,
-        shape,
-        _Shapes((state, hp, data)),
-        tuple(sorted(shared)),
-        placement(program.problem, devices, alone),
-    )
-
-
-class _Shapes:
-    """A pytree of shapes that can be hashed and compared."""
-
-    def __init__(self, tree: Any) -> None:
-        self.tree = jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype), tree)
-        leaves, treedef = jax.tree.flatten(self.tree)
-        self.key = (treedef, tuple((a.shape, str(a.dtype)) for a in leaves))
-
-    def __hash__(self) -> int:
-        return hash(self.key)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Shapes) and self.key == other.key
+    leaves, tree = jax.tree.flatten((state, hp, (program.problem, program.held)))
+    shapes = tuple(jax.ShapeDtypeStruct(a.shape, a.dtype) for a in leaves)
+    place = placement(program.problem, devices, alone)
+    return _compiled(kind, shape, tree, shapes, tuple(sorted(shared)), place)
 
 
 @functools.lru_cache(maxsize=64)
 def _compiled(
     kind: _Kind,
     shape: tuple[int, int],
-    shapes: _Shapes,
+    tree: jax.tree_util.PyTreeDef,
+    shapes: tuple[jax.ShapeDtypeStruct, ...],
     shared: tuple[str, ...],
     place: Placement,
 ) -> Compiled:
     began = time.perf_counter()
-    state, hp, data = shapes.tree
+    state, hp, data = jax.tree.unflatten(tree, shapes)
     own = Hyper({name: None if name in shared else 0 for name in hp.values}, hp.capacity)
     program = _mapped(kind, shape, own)
     keys = jax.eval_shape(jax.random.key, 0)
     keys = jax.ShapeDtypeStruct(shape[:1] if kind.paired else shape, keys.dtype)
-    number = jax.ShapeDtypeStruct((), jnp.int32)
-    flag = jax.ShapeDtypeStruct((), jnp.bool_)
+    number, flag = jax.ShapeDtypeStruct((), jnp.int32), jax.ShapeDtypeStruct((), jnp.bool_)
     live = jax.ShapeDtypeStruct(shape, jnp.bool_)
     arguments = (keys, state, hp, flag, number, number, flag, live, data)
     call = _compile_for(place, program, shape, shared, kind.paired, arguments)
@@ -248,26 +229,32 @@ class Placement(NamedTuple):
 
 def placement(problem: Problem, devices: Sequence[jax.Device], alone: bool = False) -> Placement:
     """The given devices, of which one run takes the first, or those of the problem's clients."""
-    homes = [a.sharding for a in jax.tree.leaves(problem)]
-    if not any(map(split, homes)):
+    home = home_of(problem)
+    if home is None:
         return Placement(tuple(devices)[: 1 if alone else None])
-    mesh = next(home.mesh for home in homes if split(home))
-    kept = (home if split(home) else NamedSharding(mesh, HERE) for home in homes)
-    return Placement(tuple(mesh.devices.flat), tuple(kept))
+    homes, everywhere = (
+        (a.sharding for a in jax.tree.leaves(problem)),
+        NamedSharding(home.mesh, HERE),
+    )
+    kept = tuple(one if _split(one) else everywhere for one in homes)
+    return Placement(tuple(home.mesh.devices.flat), kept)
+
+
+def home_of(problem: Problem) -> NamedSharding | None:
+    """The sharding of clients' data; None if they are not split, or traced."""
+    held = [a for a in jax.tree.leaves(problem) if not isinstance(a, jax.core.Tracer)]
+    return next(filter(_split, (getattr(a, "sharding", None) for a in held)), None)
 
 
 def of_clients(home: NamedSharding, state: State, *axes: None) -> State:
-    """The sharding of each leaf of a state, after some axes, where the clients' data have this one."""
+    """The sharding of each part of a state, after some axes, where the clients' data have this one."""
     everywhere = NamedSharding(home.mesh, HERE)
     mine = NamedSharding(home.mesh, PartitionSpec(*axes, home.spec[0]))
-    where: State = jax.tree.map(lambda _: everywhere, state)
-    own = {"links", "local", "bases"} & where._fields
-    return where._replace(
-        **{name: jax.tree.map(lambda _: mine, getattr(state, name)) for name in own}
-    )
+    own = ("links", "local", "bases")
+    return state._replace(**{n: mine if n in own else everywhere for n in state._fields})
 
 
-def split(home: Any) -> bool:
+def _split(home: Any) -> bool:
     """Whether an array is divided over devices."""
     return isinstance(home, NamedSharding) and not home.is_fully_replicated
 
@@ -295,18 +282,8 @@ def _compile_for(
         where = jax.tree.map(lambda spec: NamedSharding(mesh, spec), specs)
     else:
         where = (SingleDeviceSharding(place.devices[0]),) * len(arguments)
-    shapes = tuple(
-        jax.tree.map(lambda a, w: jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=w), tree, full)
-        for tree, full in zip(arguments, map(_everywhere, where, arguments), strict=True)
-    )
-    return jax.jit(program, donate_argnums=1, out_shardings=out).lower(*shapes).compile()
-
-
-def _everywhere(where: Any, tree: Any) -> Any:
-    """A sharding for each leaf of a tree."""
-    return (
-        jax.tree.map(lambda _: where, tree) if isinstance(where, jax.sharding.Sharding) else where
-    )
+    call = jax.jit(program, donate_argnums=1, in_shardings=where, out_shardings=out)
+    return call.lower(*arguments).compile()
 
 
 def _by_runs(
@@ -324,14 +301,11 @@ def _by_runs(
 def _with_clients(
     place: Placement, shape: tuple[int, int], arguments: tuple[Any, ...]
 ) -> tuple[Any, ...]:
-    home = next(home for home in place.leaves if split(home))
+    home = next(filter(_split, place.leaves))
     everywhere = NamedSharding(home.mesh, HERE)
-    axes = () if shape == (1, 1) else (None, None)
-    state = of_clients(home, arguments[1], *axes)
-    problem, held = arguments[8]
-    problem = jax.tree.unflatten(jax.tree.structure(problem), place.leaves)
-    held = jax.tree.map(lambda _: everywhere, held)
-    return everywhere, state, *(everywhere,) * 6, (problem, held)
+    state = of_clients(home, arguments[1], *(() if shape == (1, 1) else (None, None)))
+    problem = jax.tree.unflatten(jax.tree.structure(arguments[8][0]), place.leaves)
+    return everywhere, state, *(everywhere,) * 6, (problem, everywhere)
 
 
 # --- arguments -----------------------------------------------------------------------------------
@@ -392,11 +366,9 @@ def numbers(program: Program, cells: Sequence[int], alone: bool = False) -> Hype
     out: dict[str, Array] = {}
     for name in program.names:
         values = [cell.values[name] for cell in program.cells]
-        if any(isinstance(value, Schedule) for value in values):
-            values = [_over(values[j], program.cells[j], last) for j in cells]
-        else:
-            values = [values[j] for j in cells]
-        found = np.asarray(values, np.float64)
+        varies = any(isinstance(value, Schedule) for value in values)
+        some = [_over(values[j], program.cells[j], last) if varies else values[j] for j in cells]
+        found = np.asarray(some, np.float64)
         if alone or name in program.shared:
             found = found[0]
         out[name] = jnp.asarray(found, jnp.int32 if name in integers else kind)
@@ -405,9 +377,10 @@ def numbers(program: Program, cells: Sequence[int], alone: bool = False) -> Hype
 
 def _over(value: Any, cell: Cell, length: int) -> np.ndarray[Any, Any]:
     """One value per round, the last one repeated up to ``length``."""
-    rounds = max(cell.rounds, int(cell.values["rounds"]))
-    now = value.over(rounds) if isinstance(value, Schedule) else np.full(rounds, float(value))
-    return np.concatenate([now, np.full(length - rounds, now[-1])])
+    if not isinstance(value, Schedule):
+        return np.full(length, float(value))
+    now = value.over(max(cell.rounds, int(cell.values["rounds"])))
+    return np.pad(now, (0, length - len(now)), "edge")
 
 
 # --- memory --------------------------------------------------------------------------------------
@@ -417,14 +390,15 @@ def bytes_of_data(program: Program) -> int:
     return sum(a.size * a.dtype.itemsize for a in jax.tree.leaves((program.problem, program.held)))
 
 
+def state_of(program: Program) -> State:
+    """The shapes of the state of one run."""
+    hp = numbers(program, [0], alone=True)
+    return memory.state_of(program.algorithm, program.problem, hp)
+
+
 def bytes_of_state(program: Program) -> int:
     """The bytes of the state of one run."""
-    state = jax.eval_shape(
-        lambda problem, hp: program.algorithm.init(jax.random.key(0), problem, hp)[0],
-        program.problem,
-        numbers(program, [0], alone=True),
-    )
-    return sum(a.size * a.dtype.itemsize for a in jax.tree.leaves(state))
+    return sum(a.size * a.dtype.itemsize for a in jax.tree.leaves(state_of(program)))
 
 
 def bytes_of_run(program: Program) -> int:

@@ -12,9 +12,8 @@ import numpy as np
 from jaxfl.core.progress import Bar, amount, duration, plural
 from jaxfl.engine.callbacks import Watch
 from jaxfl.engine.checkpoint import Batch
-from jaxfl.engine.compute import Follower, finish
+from jaxfl.engine.compute import Follower, Ready, finish
 from jaxfl.engine.grid import Grid
-from jaxfl.engine.loop import Ready
 from jaxfl.engine.plan import Chunk, Program, looks, work_of
 from jaxfl.engine.planned import Planned
 from jaxfl.engine.store import Arrays
@@ -125,122 +124,99 @@ class Tracker(Follower):
         self,
         found: Planned,
         todo: Sequence[int],
-        report: Callable[[Progress], None] | None,
-        watch: Watch | None,
-        alone: bool,
+        callback: Callable[[Progress], None] | None,
+        watch: Watch,
     ) -> None:
-        self.found, self.todo, self.callback, self.watch = found, list(todo), report, watch
-        self.alone = alone
-        self.chunks = found.chunks
-        self.total = sum(self._rounds(n) for n in todo)
+        self.found, self.todo, self.callback, self.watch = found, list(todo), callback, watch
+        self.alone, self.chunks = watch.alone, found.chunks
+        self.total = sum(self.chunks[n].runs * self._rounds(n) for n in todo)
         self.left = sum(sum(self._work(n)) for n in todo)
-        self.behind, self.earlier, self.number = 0, 0, 0  # rounds, those of other calls, chunks
-        self.work = self.seconds = 0.0  # that was done, and that it took
+        self.at: dict[int, int] = {}  # the rounds that chunks have reached
+        self.done = 0  # rounds of all runs together
+        self.new, self.work = 0, 0.0  # rounds and work of this call,
+        self.seconds = 0.0  # and their time
         self.since = time.perf_counter()
         self.loss, self.where = math.nan, ""
-        self.size: dict[int, int] = {}
+
+    def _program(self, number: int) -> Program:
+        return self.found.programs[self.chunks[number].program]
 
     def _rounds(self, number: int) -> int:
-        chunk = self.chunks[number]
-        return chunk.runs * self.found.programs[chunk.program].cells[chunk.cells[0]].rounds
+        return self._program(number).cells[self.chunks[number].cells[0]].rounds
 
     def _work(self, number: int) -> tuple[float, float]:
-        chunk = self.chunks[number]
-        return work(self.found.programs[chunk.program], chunk)
+        return work(self._program(number), self.chunks[number])
+
+    def _reach(self, number: int, t: int, here: bool = True) -> None:
+        """Take a chunk that has reached round t: ``here``, or in an earlier call."""
+        now, new = time.perf_counter(), t - self.at.get(number, 0)
+        work = sum(self._work(number)) * new / self._rounds(number)
+        rounds = self.chunks[number].runs * new
+        self.at[number], self.done, self.left = t, self.done + rounds, self.left - work
+        if here:
+            self.new, self.work = self.new + rounds, self.work + work
+            self.seconds += now - self.since
+        self.since = now
 
     def divided(self, number: int, halves: Mapping[int, Chunk]) -> None:
         """Take the halves of a chunk in its place."""
+        if number in self.at:
+            self._reach(number, 0, here=False)
+            del self.at[number]
         at = self.todo.index(number)
         self.todo[at : at + 1] = halves
 
     def compiling(self, number: int) -> None:
-        chunk = self.chunks[number]
-        program = self.found.programs[chunk.program]
-        what = line(program, self.found.grid, len(self.found.keys), math.prod(chunk.shape))
-        self.doing("compiling" if self.alone else f"compiling {what}")
-
-    def doing(self, words: str) -> None:
-        """Report what else than rounds takes time now."""
-        if self.callback is not None:
-            self.callback(self._now()._replace(doing=words))
+        runs, seeds = math.prod(self.chunks[number].shape), len(self.found.keys)
+        what = line(self._program(number), self.found.grid, seeds, runs)
+        self.report("compiling" if self.alone else f"compiling {what}")
 
     def begin(self, number: int, t: int) -> None:
-        self.number += 1
-        self.earlier += self.chunks[number].runs * t
-        self.since = time.perf_counter()
-        self.end = self.left - sum(self._work(number))  # after this chunk
-        self.left -= (self.left - self.end) * t * self.chunks[number].runs / self._rounds(number)
+        self._reach(number, t, here=False)
 
     def ready(self, number: int, now: Ready, batch: Batch) -> None:
-        chunk = self.chunks[number]
         self._note(number, now.loss)
-        self._passed(now.work)
-        if self.watch is not None:
+        self._reach(number, now.round)
+        if self.watch.functions:
             batch.log.read(now.round)
             if batch.log.content.past:
-                program = self.found.programs[chunk.program]
+                chunk, program = self.chunks[number], self._program(number)
                 self.watch.read(chunk, finish(program, chunk, batch, self.found.options, False))
-        if now.late and self.callback is not None:
-            self.callback(self._now(chunk.runs * now.round))
+        if now.late:
+            self.report()
 
-    def finished(self, number: int, arrays: Arrays, work: float = 0.0) -> None:
-        """Take the arrays of a finished chunk."""
+    def finished(self, number: int, arrays: Arrays) -> None:
+        """Take the arrays of a chunk that was computed here, by a worker or by an earlier call."""
         self._note(number, arrays["loss"])
-        self._passed(work)
-        self.left = self.end
-        self.behind += self._rounds(number)
-        if self.callback is not None:
-            self.callback(self._now())
-        if self.watch is not None:
+        if number in self.todo:
+            self._reach(number, self._rounds(number))
+            self.report()
+        if self.watch.functions:
             self.watch.finished(self.chunks[number], arrays)
 
-    def collected(self, number: int, arrays: Arrays) -> None:
-        """Take a chunk that a worker has computed."""
-        self.number += 1
-        self.end = self.left - sum(self._work(number))
-        self.finished(number, arrays, self.left - self.end)
-
-    def pulse(self) -> None:
-        """Report again while workers compute."""
-        if self.callback is not None:
-            self.callback(self._now())
-
-    def known(self, number: int, arrays: Arrays) -> None:
-        """Take a chunk that was finished by an earlier call."""
-        self._note(number, arrays["loss"])
-        if self.watch is not None:
-            self.watch.finished(self.chunks[number], arrays)
-
-    def _passed(self, work: float) -> None:
-        now = time.perf_counter()
-        self.seconds += now - self.since
-        self.work += work
-        self.left -= work
-        self.since = now
+    def report(self, doing: str = "") -> None:
+        """Report the progress, and what else than rounds takes time now."""
+        if self.callback is None:
+            return
+        rate = self.new / self.seconds if self.new > 0 and self.seconds > 0 else math.nan
+        left = max(0.0, self.left) * self.seconds / self.work if self.work > 0 else math.nan
+        left = left if self.done < self.total else 0.0
+        place = min(len(self.at), len(self.todo)), len(self.todo)
+        now = self.done, self.total, rate, left, self.loss, self.where, *place
+        self.callback(Progress(*now, doing))
 
     def _note(self, number: int, losses: Any) -> None:
         """Remember the last loss of a run, or the least of several; axes (seeds, cells[, rounds])."""
-        chunk = self.chunks[number]
+        chunk, grid = self.chunks[number], self.found.grid
         values = np.asarray(losses)[: len(chunk.seeds), : len(chunk.cells)]
         if self.alone:
             self.loss = float(np.ravel(values)[-1])
             return
-        finite = np.isfinite(values)
-        if finite.any():
-            values = np.where(finite, values, np.inf)
-            i, j, *_ = np.unravel_index(np.argmin(values), values.shape)
-            if not values.min() >= self.loss:
-                program = self.found.programs[chunk.program]
-                cell = program.cells[chunk.cells[int(j)]]
-                self.loss = float(values.min())
-                seed = self.found.grid.seeds[chunk.seeds[int(i)]]
-                label = cell.label.replace("|", " ")
-                self.where = f"{program.algorithm.name} {label} seed={seed}"
-
-    def _now(self, here: int = 0) -> Progress:
-        done = self.behind + here
-        new = done - self.earlier
-        rate = new / self.seconds if new > 0 and self.seconds > 0 else math.nan
-        left = max(0.0, self.left) * self.seconds / self.work if self.work else math.nan
-        place = min(self.number, len(self.todo)), len(self.todo)
-        return Progress(done, self.total, rate, left, self.loss, self.where, *place)
+        values = np.where(np.isfinite(values), values, np.inf)
+        if np.isinf(values.min()) or values.min() >= self.loss:
+            return
+        i, j, *_ = np.unravel_index(np.argmin(values), values.shape)
+        program, seed = self._program(number), grid.seeds[chunk.seeds[int(i)]]
+        label = program.cells[chunk.cells[int(j)]].label.replace("|", " ")
+        self.loss = float(values.min())
+        self.where = f"{program.algorithm.name} {label} seed={seed}"

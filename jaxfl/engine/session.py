@@ -25,7 +25,7 @@ from jaxfl.core.programs import keep_programs
 from jaxfl.core.progress import watching
 from jaxfl.core.types import Info, Key
 from jaxfl.engine import loop
-from jaxfl.engine.callbacks import Callback, Callbacks, Watch
+from jaxfl.engine.callbacks import Callback, Watch
 from jaxfl.engine.compute import Machine, Saves, TooLarge, budget
 from jaxfl.engine.dataset import REPORTED
 from jaxfl.engine.driver import TRIES, Driver, Executor
@@ -43,7 +43,7 @@ from jaxfl.engine.program import (
     placement,
 )
 from jaxfl.engine.progress import Plan, Progress, Tracker, line, show, work
-from jaxfl.engine.results import RESULT
+from jaxfl.engine.results import LABELS, RESULT
 from jaxfl.engine.runs import settings
 from jaxfl.engine.store import CHUNK, ROOM, Arrays, Store
 from jaxfl.engine.worker import Content
@@ -104,7 +104,7 @@ def check_names(names: Iterable[str], options: Options) -> None:
             f"An axis of a sweep cannot be called {name!r}, which its result reports",
             "give the argument or the hyper-parameter another name",
         )
-    taken = {*names, "seed", "algorithm", "problem", *Info._fields}
+    taken = {*names, *LABELS, "algorithm", "problem", *Info._fields}
     for name, _ in options.extra:
         free = is_free(name) and name not in taken
         require(free, f"A metric cannot be called {name!r}", "take another name")
@@ -121,7 +121,7 @@ def computed(
     """Plan, compute and keep the runs of a grid; ``alone``: of a single run."""
     began = time.perf_counter()
     keep_programs()
-    bar, listed = watching(how.progress, show), Callbacks(how.callbacks)
+    bar, watch = watching(how.progress, show), Watch(how.callbacks, alone)
     devices = _devices(how)
     with contextlib.ExitStack() as stack:
         stack.enter_context(jax.default_matmul_precision(options.matmul_precision))
@@ -134,15 +134,16 @@ def computed(
         refuted = [study for study in planned.grid.studies if study.standing.kind == Kind.REFUTED]
         way = "mend it, or leave out strict=True"
         require(not (how.strict and refuted), lambda: refuted[0].standing.why, way)
-        machine = None if how.executor is not None else Machine(devices, how.memory)
+        here = how.executor is None
+        machine = Machine(devices, planned.keys, options, how.memory) if here else None
         room = budget(how.memory, [HOST]) if machine is None else machine.available
         todo = _plan(planned, _Fit(devices, room, how.runs_at_once), how, alone)
         report = stack.enter_context(bar)
-        watch = Watch(stack.enter_context(listed), planned, alone) if listed else None
-        tracker = Tracker(planned, todo, report, watch, alone)
-        for n in planned.current if report is not None or watch is not None else ():
+        stack.enter_context(watch).found = planned
+        tracker = Tracker(planned, todo, report, watch)
+        for n in planned.current if report is not None or watch.functions else ():
             if n not in todo and (arrays := store.read(n)) is not None:
-                tracker.known(n, arrays)
+                tracker.finished(n, arrays)
         saves, planning = Saves(store, planned.checkpoint), time.perf_counter() - began
         failures: Mapping[int, str] = {}
         if machine is not None:
@@ -154,12 +155,12 @@ def computed(
             _collect(driver, planned, todo, tracker)
             failures = driver.failures
         if not alone:
-            tracker.doing("merging the chunks")
+            tracker.report("merging the chunks")
         found = planned.read()
         about = _about(planned, found)
         if machine is not None:
             about |= {
-                "compilations": machine.compilations,
+                "compilations": len(machine.known),
                 "compile_seconds": planning * alone + machine.compile_seconds,
             }
     about["seconds"] = time.perf_counter() - began
@@ -248,9 +249,7 @@ def _here(
         number = waiting.popleft()
         chunk, program = planned.chunks[number], planned.program(number)
         try:
-            arrays = machine.compute(
-                program, number, chunk, planned.keys, planned.options, saves, tracker
-            )
+            arrays = machine.compute(program, number, chunk, saves, tracker)
         except TooLarge as error:
             halves = planned.divide(number, placement(program.problem, machine.devices).parts)
             way = "give it more {memory}, a smaller batch or k, fewer clients, or a smaller model"
@@ -274,10 +273,10 @@ def _collect(driver: Driver, planned: Planned, todo: Sequence[int], tracker: Tra
     with contextlib.closing(driver.replies(some, divide)) as replies:
         for found in replies:
             if found is None:
-                tracker.pulse()
+                tracker.report()
                 continue
             planned.store.write(*found)
-            tracker.collected(*found)
+            tracker.finished(*found)
 
 
 def report_failures(done: Computed, level: int = 3) -> None:

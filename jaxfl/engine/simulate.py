@@ -28,7 +28,7 @@ from jaxfl.engine.grid import Grid, lay_out
 from jaxfl.engine.ledger import Ledger, ledger
 from jaxfl.engine.loop import Metric, own_metrics
 from jaxfl.engine.plan import KEPT, Options
-from jaxfl.engine.program import numbers
+from jaxfl.engine.program import state_of
 from jaxfl.engine.progress import Plan, Progress
 from jaxfl.engine.runs import Record, noisy
 from jaxfl.engine.session import Computed, How, check_names, computed, report_failures
@@ -264,9 +264,7 @@ def _run(done: Computed, base: Key) -> Run:
     if not isinstance(batch, Batch):
         saved = store.saved(number)
         assert saved is not None
-        hp = numbers(program, [0], alone=True)
-        shape = jax.eval_shape(lambda: study.algorithm.init(base, study.problem, hp)[0])
-        batch = restored(saved, shape)
+        batch = restored(saved, state_of(program))
         assert batch is not None
     log = batch.log.first()
     run = Run(**{**vars(record), "state": batch.state, "log": log}, computed=done, base=base)

@@ -46,9 +46,8 @@ __all__ = [
 ]
 
 PROTECTED = "train"  # the protected data, on which metrics are taken by default
-STREAM = len(
-    Keys._fields
-)  # of the noise of checks: the streams of rounds have the numbers below it
+# of the noise of checks: the streams of rounds have the numbers below it
+STREAM = len(Keys._fields)
 
 Rule = Mapping[str, Any]  # the limits of a Stop, and the rounds to which they apply
 
@@ -192,15 +191,8 @@ def checked(
         # in [0, B]: replaced it moves by B, twice the radius; left out by B as well
         radius = bound / 2 if first.adjacency == "replace_one" else bound
         radius *= facts.weight() if _central(first) else 1.0
-        loss = Event(
-            Sampling("full", m, m),
-            Mean(radius),
-            sigma,
-            count,
-            first.unit,
-            first.adjacency,
-            first.trust,
-        )
+        kind = first.unit, first.adjacency, first.trust
+        loss = Event(Sampling("full", m, m), Mean(radius), sigma, count, *kind)
         event = together(event, loss)
     return event
 

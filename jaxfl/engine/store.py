@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import io
 import json
 import os
 import shutil
@@ -204,24 +203,22 @@ class Store(contextlib.ExitStack):
         """Keep the runs of a chunk as they are."""
         if self.folder is None:
             self.states[number] = batch
-            return
-        found = checkpoint.content(batch, self.owner(number))
-        replace(self.state(number), lambda file: checkpoint.put(file, found))
+        else:
+            self.save_content(number, checkpoint.content(batch))
 
-    def save_bytes(self, number: int, content: bytes) -> None:
-        """Keep a checkpoint that a worker has packed."""
-        if self.folder is not None:
-            replace(self.state(number), lambda file: file.write(content))
-        elif found := checkpoint.take(io.BytesIO(content), self.owner(number)):
+    def save_content(self, number: int, content: Content) -> None:
+        """Keep a checkpoint of a chunk."""
+        found = content[0], {**content[1], "owner": self.owner(number)}
+        if self.folder is None:
             self.states[number] = found
+        else:
+            replace(self.state(number), lambda file: checkpoint.put(file, found))
 
     def saved(self, number: int) -> Content | None:
         """The last checkpoint of a chunk; None if it is missing, damaged, or of another version."""
         if self.folder is None:
             found = self.states.get(number)
-            if isinstance(found, Batch):
-                return checkpoint.content(found, self.owner(number))
-            return found
+            return checkpoint.content(found) if isinstance(found, Batch) else found
         with contextlib.suppress(OSError), open(self.state(number), "rb") as file:
             return checkpoint.take(file, self.owner(number))
         return None

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import io
-import math
+import os
 import pickle
 import platform
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -22,14 +21,12 @@ import jax
 from jaxfl.core.errors import InputError, one_line
 from jaxfl.core.types import Key
 from jaxfl.core.version import __version__
-from jaxfl.engine import checkpoint
 from jaxfl.engine.checkpoint import Batch
-from jaxfl.engine.compute import Follower, Machine, Saves, TooLarge
+from jaxfl.engine.compute import Follower, Machine, Ready, Saves, TooLarge
 from jaxfl.engine.plan import Chunk, Options, Program, halves
-from jaxfl.engine.program import Compiled
 from jaxfl.engine.store import Store
 
-__all__ = ["SETTINGS", "Content", "chunk", "release", "use_share"]
+__all__ = ["SETTINGS", "Content", "chunk", "release"]
 
 # Settings of JAX on which draws and precision depend; each is a context of the same name, too.
 SETTINGS = (
@@ -54,21 +51,9 @@ class Content(NamedTuple):
     memory: int | None
 
 
-class _Held:
-    """What this process keeps between chunks: compiled programs and placed data stay."""
-
-    lock = threading.Lock()  # an executor may run several chunks in one process
-    share = 1.0  # of the free memory
-    digest = ""
-    content: tuple[Content, Machine] | None = None
-
-
-_held = _Held()
-
-
-def use_share(share: float) -> None:
-    """Let this process use a share of the machine's free memory, and leave the rest to others."""
-    _held.share = share
+# What this process keeps between chunks, by digest: compiled programs and placed data stay.
+_held: dict[str, tuple[Content, Machine]] = {}
+_lock = threading.Lock()  # an executor may run several chunks in one process
 
 
 def release() -> str:
@@ -89,7 +74,10 @@ def chunk(
     if release() != expected:
         return {"release": release()}
     try:
-        with _held.lock, _settings(task["settings"]):
+        with _lock, contextlib.ExitStack() as stack:
+            for name, value in task["settings"].items():
+                if getattr(jax.config, f"jax_{name}") != value:
+                    stack.enter_context(getattr(jax, name)(value))
             return _chunk(task, digest, source)
     except TooLarge as error:
         return {"large": str(error), "parts": len(jax.local_devices())}
@@ -100,79 +88,56 @@ def chunk(
 
 
 def _chunk(task: Mapping[str, Any], digest: str, source: Callable[[], bytes]) -> dict[str, Any]:
-    turn, number, here = Turn(task), task["number"], Chunk(*task["chunk"])
-    if _held.digest != digest:
+    turn, number, store = Turn(task), task["number"], Store(None)
+    store.keep = task["keep"]
+    if task["checkpoint"] is not None:
+        store.states[number] = task["checkpoint"]
+    if digest not in _held:
         turn.began -= START
-        _held.digest, _held.content = "", None  # before the next one takes memory
+        _held.clear()  # before the next one takes memory
         data = source()
         if hashlib.sha256(data).hexdigest() != digest:
             raise ValueError("what was sent to this worker arrived damaged")
         content: Content = pickle.loads(data)
-        machine = Machine(jax.local_devices(), content.memory, _held.share)
-        _held.digest, _held.content = digest, (content, machine)
-    assert _held.content is not None
-    (programs, keys, options, _), machine = _held.content
+        share = min(1.0, task["cpus"] / (os.cpu_count() or 1)) if task["cpus"] else 1.0
+        machine = Machine(jax.local_devices(), *content[1:], share)
+        _held[digest] = content, machine
+    content, machine = _held[digest]
+    program = content.programs[turn.chunk.program]
     try:
-        done = machine.compute(
-            programs[here.program], number, here, keys, options, turn, Follower()
-        )
+        done = machine.compute(program, number, turn.chunk, Saves(store), turn)
     except Paused:
-        return {"checkpoint": turn.packed()}
-    return {"arrays": done, **({"checkpoint": turn.packed()} if task["keep"] else {})}
+        return {"checkpoint": store.saved(number)}
+    return {"arrays": done, **({"checkpoint": store.saved(number)} if store.keep else {})}
 
 
 class Paused(Exception):
     """It is time for a checkpoint."""
 
 
-class Turn(Saves):
+class Turn(Follower):
     """One of the calls that a long chunk takes: from a checkpoint, until the next one is due.
 
     What comes with each call takes at most a share of its time: to begin, and to send the state twice.
     """
 
     def __init__(self, task: Mapping[str, Any]) -> None:
-        # The store keeps nothing: the reply has the checkpoint.
-        super().__init__(Store(None), self._before)
-        self.task, self.until, self.store.keep = task, math.inf, task["keep"]
+        self.chunk, self.seconds = Chunk(*task["chunk"]), task["seconds"]
+        self.cadence = task["cadence"]
+        self.began = time.perf_counter()
 
-    def _before(self, number: int) -> checkpoint.Content | None:
-        before = self.task["checkpoint"]
-        return None if before is None else checkpoint.take(io.BytesIO(before), self.task["owner"])
-
-    def begin(self, number: int, chunk: Chunk, run: Compiled) -> Batch:
-        self.batch = super().begin(number, chunk, run)
-        parts = len(jax.local_devices())
-        self.divisible = not self.batch.log.rounds and bool(halves(number, chunk, parts))
+    def begin(self, number: int, t: int) -> None:
         self.last = time.perf_counter()
-        if self.task["pause"] is not None:
-            seconds, share = self.task["pause"]
-            nbytes = sum(math.prod(a.shape) * a.dtype.itemsize for a in jax.tree.leaves(run.state))
-            spent = self.last - self.began + 2 * nbytes / SPEED
-            self.until = self.last + max(seconds, spent / share)
-        return self.batch
+        self.divisible = t == 0 and bool(halves(number, self.chunk, len(jax.local_devices())))
 
-    def due(self, share: float) -> bool:
-        now = time.perf_counter()
-        whole = (now - self.last) / max(share, 1e-9)
-        if self.divisible and share < SOON and whole > LATE * self.task["seconds"]:
+    def ready(self, number: int, now: Ready, batch: Batch) -> None:
+        passed = time.perf_counter() - self.last
+        whole = passed / max(now.share, 1e-9)
+        if self.divisible and now.share < SOON and whole > LATE * self.seconds:
             raise TooLarge(f"it would take {whole:.0f} s")
-        if now >= self.until:
-            raise Paused
-        return False
-
-    def save(self, number: int, batch: Batch) -> None: ...
-
-    def packed(self) -> bytes:
-        self.batch.log.read()
-        return checkpoint.pack(checkpoint.content(self.batch, self.task["owner"]))
-
-
-@contextlib.contextmanager
-def _settings(values: Mapping[str, Any]) -> Iterator[None]:
-    """The driver's settings of JAX."""
-    with contextlib.ExitStack() as stack:
-        for name in SETTINGS:
-            if getattr(jax.config, f"jax_{name}") != values[name]:
-                stack.enter_context(getattr(jax, name)(values[name]))
-        yield
+        if self.cadence is not None:
+            seconds, share = self.cadence
+            nbytes = sum(leaf.nbytes for leaf in jax.tree.leaves(batch.state))
+            spent = self.last - self.began + 2 * nbytes / SPEED
+            if passed >= max(seconds, spent / share):
+                raise Paused

@@ -296,7 +296,7 @@ def test_interrupted_and_resumed_is_uninterrupted(
     """By --resume, or by the same command; and the speed that is shown is of the rounds of this call."""
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     words = f"--rounds 30 --eval-every {every} --out"
-    monkeypatch.setattr("jaxfl.engine.loop.SECONDS", 0.0)  # so that every call is shown
+    monkeypatch.setattr("jaxfl.engine.compute.SECONDS", 0.0)  # so that every call is shown
 
     def stop(bar: object, now: jaxfl.Progress) -> None:
         if now.done >= round:

@@ -13,7 +13,7 @@ from rows import a_problem
 from told import mistakes, refused
 
 import jaxfl
-from jaxfl.engine import loop
+from jaxfl.engine import compute
 from jaxfl.engine.callbacks import Evaluation, RunInfo
 
 PRIVATE = {"eps": 4.0, "delta": 1e-3, "k": 3, "batch": 4, "lr": 0.1, "clip": 1.0}
@@ -45,7 +45,7 @@ class Seen:
 @pytest.fixture(autouse=True)
 def _often(monkeypatch: pytest.MonkeyPatch) -> None:
     """Evaluations are read after every call, also in the midst of a chunk."""
-    monkeypatch.setattr(loop, "OFTEN", 1)
+    monkeypatch.setattr(compute, "OFTEN", 1)
 
 
 def run(rounds: int, **options: Any) -> jaxfl.Run:

@@ -23,7 +23,7 @@ from told import refused
 import jaxfl
 from jaxfl.core.errors import JaxflWarning
 from jaxfl.core.files import NO_DIGEST, sealed
-from jaxfl.engine import compute, loop, program, store
+from jaxfl.engine import compute, program, store
 from jaxfl.engine.checkpoint import Batch
 from jaxfl.engine.log import Log
 from jaxfl.engine.program import Compiled
@@ -386,7 +386,7 @@ def test_ctrl_c_saves_the_chunk(
 ) -> None:
     """Whatever the cadence; a sweep without a folder saves nothing."""
     monkeypatch.setattr(compute, "SAVE_EVERY", np.inf)
-    monkeypatch.setattr(loop, "SECONDS", 0.0)
+    monkeypatch.setattr(compute, "SECONDS", 0.0)
     full = job(**SLICED)
 
     def hit(now: Any) -> None:
@@ -422,7 +422,7 @@ def test_checkpoints_take_little_time(
     saves, made = compute.Saves(store.Store(tmp_path)), 0
     while now[0] < 10_000:
         now[0] += 1.0
-        if saves.due(0.5):
+        if saves.due():
             saves.save(0, Batch(jnp.zeros(3), Log(), np.full((1, 1), "")))
             made += 1
             assert made == 1 or saves.spent <= 0.051 * now[0]

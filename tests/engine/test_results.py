@@ -16,7 +16,6 @@ import jaxfl
 from jaxfl import privacy
 from jaxfl.core.files import locked
 from jaxfl.engine import dataset, results
-from jaxfl.engine.loop import check_name
 from jaxfl.engine.runs import Record
 
 pytestmark = pytest.mark.once
@@ -182,8 +181,10 @@ def test_totals_beyond_exact_floats_are_refused(run: jaxfl.Run) -> None:
 
 
 def test_metric_names_that_files_cannot_hold() -> None:
+    problem = a_problem()
     for name in ("utility", "eps_spent", "x", "a/b", "", "2nd", "chunk.json"):
-        refused(lambda n=name: check_name(n), f"called '{name}'")
+        metrics = {name: lambda problem, x: x[0]}
+        refused(lambda m=metrics: jaxfl.sweep("fedgd", problem, metrics=m), f"called '{name}'")
 
 
 def test_a_file_cut_short_is_never_read(run: jaxfl.Run, tmp_path: Path) -> None:

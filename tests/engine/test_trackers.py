@@ -18,7 +18,7 @@ from test_callbacks import PRIVATE, run
 from told import Shell, mistakes, refused
 
 import jaxfl
-from jaxfl.engine import loop, trackers
+from jaxfl.engine import compute, trackers
 
 Found = dict[str, tuple[dict[str, Any], dict[str, dict[int, float]]]]  # by name: parameters, series
 
@@ -126,7 +126,7 @@ EACH = pytest.mark.parametrize(
 def _offline(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WANDB_MODE", "offline")
     monkeypatch.setenv("WANDB_SILENT", "true")
-    monkeypatch.setattr(loop, "OFTEN", 1)
+    monkeypatch.setattr(compute, "OFTEN", 1)
 
 
 def tracked(kind: str, place: Path) -> trackers.Tracker:
