@@ -331,7 +331,7 @@ def _question(name: str, numbers: Mapping[str, Any], delta: float | None) -> Que
     given, assumed = _completed(algo, given, facts, numbers)
     values, _ = _released(algo, {**given, "sigma": 1.0}, facts)
     assert algo.event is not None
-    described_by, stands = algo.event, probed(algo, None, values, max(facts.d, PROBED))
+    described_by, stands = algo.event, probed(algo, None, [values], max(facts.d, PROBED))
     reached = facts._replace(rounds=int(values["rounds"]))
     return Question(
         lambda sigma: stands.of(_released(algo, {**given, "sigma": sigma}, facts)[1]),

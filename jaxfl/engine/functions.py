@@ -110,7 +110,7 @@ class Functions:
             clamped = int(aggregation is not None and bool(aggregation.hides))
         clamped = whole("clamped", clamped, 0)
         state = Reached(jnp.int32(t))
-        proof = probed(self.algorithm, self.problem, known.values, known.facts.d)
+        proof = probed(self.algorithm, self.problem, [known.values], known.facts.d)
         settings = {"proof": list(proof)}
         log, key = Log([Entry(t, {}, {"clamped": clamped})]), jax.random.key(0)
         record = Record(

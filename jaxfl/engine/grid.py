@@ -161,7 +161,7 @@ def lay_out(
             known[id(posed)] = facts_of(posed, None), measured(posed), held
         facts, read, held = known[id(posed)]
         cells_of = tuple(_cells(algorithm, chosen, spanned, facts, numbers, noise))
-        proof = probed(algorithm, posed, cells_of[0].values, facts.d)
+        proof = probed(algorithm, posed, [cell.values for cell in cells_of], facts.d)
         studies.append(Study(place, algorithm, posed, read, held, cells_of, proof))
     return Grid(tuple(static), tuple(spanned), seeds_of(seeds), tuple(studies))
 

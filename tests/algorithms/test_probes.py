@@ -7,15 +7,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from own import ASKED, own, problem_of, usual
+from own import ASKED, body, own, problem_of, usual
 
 import jaxfl
 from jaxfl import channels, compressors, estimators, mechanisms, sampling
+from jaxfl.algorithms import compose, plain
 from jaxfl.algorithms.probes import attack, kernels, probe
 from jaxfl.algorithms.probes.laws import CheckFailed
 from jaxfl.audit import audit
 from jaxfl.core.errors import JaxflWarning
-from jaxfl.core.types import Term
+from jaxfl.core.types import Param, Term
 from jaxfl.privacy import Event, Mean, Sampling
 
 pytestmark = pytest.mark.once
@@ -120,6 +121,19 @@ def test_a_probe_runs_once_for_the_same_code(monkeypatch: pytest.MonkeyPatch) ->
     assert len(calls) == 2
 
 
+def test_a_sweep_probes_the_numbers_of_a_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each setting of the number that the part declares, and no other axis."""
+    tried: list[float] = []
+    monkeypatch.setattr(probe, "attack", lambda _, values, d: tried.append(values["factor"]))
+    mine = channel(halved)._replace(params=(Param("factor", "of a message"),))
+    algorithm = compose(
+        "own", "", "", body(channel=mine), plain(**VALUES, batch=4, factor=1.0, eps=1)
+    )
+    ds = jaxfl.sweep(algorithm, usual(), rounds=1, factor=[0.25, 1.0], lr=[0.1, 0.2])
+    assert sorted(tried) == [0.25, 1.0]
+    assert (ds["stated"] == 2).all()
+
+
 def test_other_code_of_a_part_drops_the_claim(tmp_path: Path) -> None:
     """Both were probed, and a run with both was not."""
     given = {"out": tmp_path / "run", "sigma": 5.0}
@@ -195,8 +209,16 @@ def test_an_attack_sees(name: str) -> None:
         attack.attack(own(**LIES[name]), VALUES, 8)
 
 
+HONEST: tuple[dict[str, Any], ...] = (
+    {"channel": channel(halved)},
+    {"channel": channels.shifted(), "compressor": compressors.random_k()},
+    {"estimator": estimators.minibatch(sampling.without_replacement())},
+    {"estimator": estimators.minibatch(sampling.with_replacement())},
+    {"estimator": estimators.svrg(sampling.poisson())},
+)
+
+
 @pytest.mark.full
-@pytest.mark.parametrize("seed", range(20))
-def test_an_attack_on_honest_parts_finds_nothing(seed: int) -> None:
-    for parts in ({}, {"channel": channel(halved)}, {"compressor": compressors.random_k()}):
-        attack.attack(own(**parts), {**VALUES, "k": 2}, 8, seed)
+@pytest.mark.parametrize("parts", HONEST, ids=[*range(len(HONEST))])
+def test_an_attack_on_honest_parts_finds_nothing(parts: dict[str, Any]) -> None:
+    attack.attack(own(**parts), {**VALUES, "k": 2, "refresh": 0.5, "shift": 0.3}, 8, range(200))
