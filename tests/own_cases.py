@@ -768,7 +768,7 @@ ROWS["refuted", KERNEL] |= {
         with_kernel(clip=Alike(LINEAR.kernel.clip, unclipped)),
     ),
 }
-ROWS["no claim", "kernel"] |= {"equal factors": ("ldp_sgd", with_kernel(factors=Same()))}
+ROWS["refuted", "kernel"] |= {"equal factors": ("ldp_sgd", with_kernel(factors=Same()))}
 ROWS["unproven", "kernel"] |= {
     "a subclass of a model": (
         "ldp_sgd",
