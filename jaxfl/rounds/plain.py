@@ -50,8 +50,8 @@ class Sent(NamedTuple):
 class Plain(Federated):
     """The round of the clients S that take part [SoteriaFL, Algorithm 2]::
 
-    message_i = C(before(link_i, g_i) + xi_i),   xi_i ~ N(0, sigma^2 I),   i in S
-    v = receive(link, sum_i weight_i message_i),   x <- step(x, v)
+        message_i = C(before(link_i, g_i) + xi_i),   xi_i ~ N(0, sigma^2 I),   i in S
+        v = receive(link, sum_i weight_i message_i),   x <- step(x, v)
 
     A round of your own inherits from this class and defines :meth:`client`, or all of :meth:`round`.
     Nothing is proven of it, but for what your own event states.
