@@ -15,6 +15,7 @@ import jax.numpy as jnp
 
 from jaxfl.core import provenance
 from jaxfl.core.keys import at
+from jaxfl.core.records import document_all
 from jaxfl.core.types import Array, Client, Hyper, Info, Key, Message, Problem, PyTree
 from jaxfl.parts.compressors import dense
 from jaxfl.parts.gradients import evaluated
@@ -29,7 +30,14 @@ __all__ = ["Estimate", "Plain", "Sent", "estimate"]
 
 
 class Estimate(NamedTuple):
-    """What a client computes of its records: g_i, its new memory, and the number of gradients."""
+    """What a client computes of its records.
+
+    Fields:
+        g: g_i, (d,).
+        local: its new memory of its own.
+        base: its new ``base_i``, (d,); None: the estimator has none, or a local procedure runs.
+        gradients: per-example gradients evaluated, ().
+    """
 
     g: Array
     local: PyTree
@@ -38,7 +46,14 @@ class Estimate(NamedTuple):
 
 
 class Sent(NamedTuple):
-    """What a client sends, and what it keeps."""
+    """What a client sends, and what it keeps.
+
+    Fields:
+        message: what is sent.
+        coordinates: selected coordinates in it, ().
+        link: its new end of the channel.
+        own: what it computed.
+    """
 
     message: Message
     coordinates: Array
@@ -50,8 +65,8 @@ class Sent(NamedTuple):
 class Plain(Federated):
     """The round of the clients S that take part [SoteriaFL, Algorithm 2]::
 
-    message_i = C(before(link_i, g_i) + xi_i),   xi_i ~ N(0, sigma^2 I),   i in S
-    v = receive(link, sum_i weight_i message_i),   x <- step(x, v)
+        message_i = C(before(link_i, g_i) + xi_i),   xi_i ~ N(0, sigma^2 I),   i in S
+        v = receive(link, sum_i weight_i message_i),   x <- step(x, v)
 
     A round of your own inherits from this class and defines :meth:`client`, or all of :meth:`round`.
     Nothing is proven of it, but for what your own event states.
@@ -157,3 +172,6 @@ def added_up(
     words, clamped = protect(body, now, who, message)
     total = jnp.sum(jnp.where(live[:, None], words, 0), axis=0, dtype=words.dtype)
     return body.decoded(now, total), jnp.sum(jnp.where(live, clamped, 0))
+
+
+document_all(__name__)
