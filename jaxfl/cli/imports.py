@@ -24,7 +24,7 @@ from jaxfl.core.errors import InputError, one_line, require
 from jaxfl.core.files import reading
 from jaxfl.core.types import Aggregation, Algorithm, Compressor, Participation, Sampler
 
-__all__ = ["CONFIG", "IMPORTING", "check_begun", "file_of", "imported", "record"]
+__all__ = ["CONFIG", "check_begun", "file_of", "imported", "record"]
 
 MADE: dict[str, type] = {
     "algorithm": Algorithm,
@@ -33,19 +33,6 @@ MADE: dict[str, type] = {
     "participation": Participation,
     "aggregation": Aggregation,
 }
-# commands
-IMPORTING = (
-    "run",
-    "sweep",
-    "show",
-    "compare",
-    "plot",
-    "profile",
-    "audit",
-    "account",
-    "calibrate",
-    "list",
-)
 CONFIG = "config.json"
 LOADED: dict[str, str] = {}  # the digest of each imported file
 
@@ -139,9 +126,8 @@ def _check(file: Path) -> None:
         for name, make in TABLES[kind].items():
             if file_of(make) == file.name:
                 found, way = make(), f"make it return {made.__name__}(...)"
-                require(
-                    isinstance(found, made), lambda: f"The {kind} {name} is {kind_of(found)}", way
-                )
+                other = f"The {kind} {name} is {kind_of(found)}"
+                require(isinstance(found, made), other, way)
 
 
 def _line(file: Path, error: BaseException) -> int:

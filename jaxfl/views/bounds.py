@@ -57,11 +57,7 @@ def bounds(ds: xarray.Dataset, lam: float | None = None) -> list[Bound]:
     case = possible(*fixed, about["values"], about["facts"], about["sources"])
     if lam is not None:
         number("lam", lam, above=0, remedy="it is the constant of strong convexity")
-    loss = ds["loss"].values
-    measured = Measured(
-        ds["round"].values[1:],
-        float(loss[0]),
-        float(np.nanmin(loss)),
-        float(settings["objective"].split()[1]) != 0,
-    )
+    loss, regularized = ds["loss"].values, float(settings["objective"].split()[1]) != 0
+    ends = float(loss[0]), float(np.nanmin(loss))
+    measured = Measured(ds["round"].values[1:], *ends, regularized)
     return FAMILIES[case.algorithm].bounds(case, measured, lam)
