@@ -69,8 +69,8 @@ def _as_sweep(ds: xarray.Dataset, called: str) -> xarray.Dataset:
     out = ds[series].assign(each).expand_dims(algorithm=[called], seed=np.zeros(1, np.int32))
     kind, why, *_ = about["settings"].get("proof", ("proven", ""))
     about["proofs"] = [{"place": [0], "kind": kind, "why": why}] if why else []
-    about["axes"] = {"algorithm": {"values": [called], "static": True}}
-    about |= {"kind": "sweep", "paired": False}
+    axes = {"algorithm": {"values": [called], "static": True}}
+    about |= {"kind": "sweep", "paired": False, "axes": axes}
     out = out.assign({name: ("algorithm", [value]) for name, value in facts.items()})
     return out.assign_attrs(config=json.dumps(about, ensure_ascii=False))
 

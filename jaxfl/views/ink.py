@@ -23,7 +23,6 @@ from jaxfl.views.words import number
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
 __all__ = ["FORMATS", "Line", "Panel", "frame", "logarithmic", "picture", "powers", "save", "write"]
@@ -232,8 +231,7 @@ def _covered(lines: Sequence[Line], upright: Upright) -> list[int]:
 
 def _key(lines: Iterable[Line]) -> dict[str, Line]:
     """The entries of the legend: the labels, then the kinds."""
-    labels: dict[str, Line] = {}
-    kinds: dict[str, Line] = {}
+    labels, kinds = dict[str, Line](), dict[str, Line]()
     for line in lines:
         first, points = line, line.style == "none"
         if line.kind:
@@ -347,7 +345,7 @@ def logarithmic(values: Array) -> bool:
     return bool(known.size and known.min() > 0 and known.max() > DECADE * known.min())
 
 
-def powers(axis: Axis, low: float, high: float) -> None:
+def powers(axis: Any, low: float, high: float) -> None:
     """Label a logarithmic axis at powers of ten, or at 1, 2 and 5 times them, without overlap."""
     from matplotlib.ticker import LogLocator, NullLocator
 

@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from jaxfl.algorithms.bounds import Bound
-from jaxfl.core.errors import printable, require
+from jaxfl.core.errors import printable
 from jaxfl.core.files import replace
 from jaxfl.core.params import choice
 from jaxfl.core.progress import plural
@@ -43,14 +42,12 @@ SAME = 0.02  # relative difference up to which settings have the same gradients 
 CROSS = "A cross: the first of the seeds diverged."
 NOTES = "notes.txt"
 NOISE = ("eps", "delta", "sigma", "noise_constant")  # of which other notes tell
-OWN = re.compile(r"\d+-(front|map|curves)-.*")  # the names of pictures, in their folder
 CELL = (0.36, 0.24)  # inches of a square of a map
 # what is drawn against, of all clients so far
 ALONG = {"round": "round", "uplink_bits": "uplink", "gradients": "gradients"}
 LOST = f"A cross: from the next evaluation on infinite, or {CAP:g} times what it began with"
 OF_CLIENTS = "Line: median over clients; band: from the first to the ninth decile."
 ROOM = 4.0  # times the span of a curve: the most that a second one may take
-STEPS = "ε: of all that was released up to the next evaluated round."
 # what is drawn by default; behind it, for a single result, a second metric; and the words for each
 ROWS = {
     "loss": ("worst_client_loss", "mean over clients", "worst client"),
@@ -66,8 +63,7 @@ def draw(
     The names begin with numbers, the headline's with 1; ``notes.txt`` has the notes in full.
     Pictures of these formats that an earlier call left in the folder are replaced.
     """
-    require(formats, "No formats are given", f"name at least one of {', '.join(ink.FORMATS)}")
-    for name in formats:
+    for name in formats or [""]:
         choice("format", name, ink.FORMATS)
     drawn, place, files = figures(ds, **options), Path(folder), list[Path]()
     if is_sweep(ds):
@@ -75,7 +71,8 @@ def draw(
     for name, figure in drawn.items():
         files += ink.save(figure, place, name, formats)
     for path in place.glob("[0-9]*-*"):
-        if OWN.fullmatch(path.name) and path.suffix[1:] in formats and path not in files:
+        own = re.fullmatch(r"\d+-(front|map|curves)-.*", path.name)
+        if own and path.suffix[1:] in formats and path not in files:
             path.unlink()
     if is_sweep(ds):
         files.append(place / NOTES)
@@ -333,7 +330,7 @@ def _meets(cells: pandas.DataFrame) -> bool:
 # --- fronts: a metric against bits, and the settings that no other dominates ---------------------
 
 
-def front(bits: npt.ArrayLike, values: npt.ArrayLike, sign: int = 1) -> list[int]:
+def front(bits: Any, values: Any, sign: int = 1) -> list[int]:
     """Points that no other point dominates in bits and value.
 
     In ascending order of bits; ``sign`` is 1 where small values are good, else -1.
@@ -479,10 +476,7 @@ def _curves(grid: Grid, rule: Criterion, title: str) -> Figure:
     rate = grid.ends("gradients").mean("seed").values / grid.cells["last_round"].values
     if _spread(rate) <= SAME * np.nanmax(rate, initial=0):
         alongs = alongs[:2]  # gradients would show the rounds again
-    drawn = {
-        along: dict(zip(grid.cells.index, lines(grid, rule.metric, along), strict=True))
-        for along in alongs
-    }
+    drawn = {along: lines(grid, rule.metric, along) for along in alongs}
     cut = any(line.cut and np.isfinite(line.y[0]) for line in drawn["round"].values())
 
     def curves_of(along: str, head: str, part: pandas.DataFrame) -> Panel:
@@ -521,7 +515,7 @@ def _panel(grid: Grid, metric: str, along: str, drawn: list[Line], head: str = "
     return Panel(head, axis, grid.name(metric), drawn, log, scaled(metric))
 
 
-def lines(grid: Grid, metric: str, along: str) -> list[Line]:
+def lines(grid: Grid, metric: str, along: str) -> dict[int, Line]:
     """The means over seeds of each cell, with bands, up to its last round or to where it diverged.
 
     Of a metric of each client, the median, with a band from the first decile to the ninth.
@@ -535,8 +529,8 @@ def lines(grid: Grid, metric: str, along: str) -> list[Line]:
     at = flat[along] if along == "round" else flat[along].mean("seed")
     x = (at / scale).broadcast_like(mean).to_numpy()
     y, band = mean.to_numpy(), error.to_numpy()
-    seeds = enumerate(seen.all("seed").to_numpy())
-    return [Line("", x[i, live], y[i, live], band[..., i, live]) for i, live in seeds]
+    each = enumerate(zip(grid.cells.index, seen.all("seed").to_numpy(), strict=True))
+    return {at: Line("", x[i, live], y[i, live], band[..., i, live]) for i, (at, live) in each}
 
 
 def _clients(values: xarray.DataArray) -> tuple[xarray.DataArray, xarray.DataArray]:
@@ -575,7 +569,7 @@ def curves(
     notes += [OF_CLIENTS] * any(map(grid.per_client, shown))
     if metrics is None and "eps_spent" in ds:
         shown.append("eps_spent")
-        notes.append(STEPS)
+        notes.append("ε: of all that was released up to the next evaluated round.")
 
     def panel(name: str, along: str) -> Panel:
         return _panel(grid, name, along, _drawn(grid, name, along, bounds))
@@ -590,12 +584,12 @@ def curves(
 
 def _drawn(grid: Grid, name: str, along: str, bounds: Sequence[Bound]) -> list[Line]:
     """The line of a run, with the second metric behind it, and its bounds."""
-    (line,) = lines(grid, name, along)
+    (line,) = lines(grid, name, along).values()
     if name not in ROWS:  # between two values of eps the later holds
         return [line._replace(steps="steps-pre" if name == "eps_spent" else "default")]
     behind, own, other = ROWS[name]
     place = 2 * list(ROWS).index(name)  # in one legend no two lines have one colour
-    (second,) = lines(grid, behind, along)
+    (second,) = lines(grid, behind, along).values()
     second = second._replace(label=other, color=place + 1, style=1, width=1.0)
     spread = max(_spread(line.y), FLAT * np.nanmax(np.abs(line.y)))  # rounding is no spread
     if np.isfinite(line.y).sum() > 1 and _spread(np.append(line.y, second.y)) > ROOM * spread:

@@ -141,8 +141,8 @@ def select(
 def publishing(grid: Grid) -> tuple[str, str]:
     """What the proven eps of each run covers, and what is said of publishing several runs."""
     several = bool(_proven(grid.cells).sum() * grid.ds.sizes["seed"] > 1)
-    delta = grid.delta()
-    alone = f"ε at δ = {delta}{', for one run published alone' * several}." if delta else ""
+    own = ", for one run published alone" * several
+    alone = f"ε at δ = {delta}{own}." if (delta := grid.delta()) else ""
     # Files from before the option were paired, and some hold an eps as if noise were not shared.
     return alone, f"{SHARED}." * (several and bool(grid.about.get("paired", True)))
 
@@ -176,11 +176,9 @@ def _best(grid: Grid, rule: Criterion, over: tuple[str, ...]) -> tuple[xarray.Da
         kind, none = (float, np.nan) if out[name].dtype.kind in "iuf" else (object, "")
         chosen = out[name].astype(kind).where(found & has.get(name, True), none)
         out = out.assign({f"chosen_{name}": chosen})
-    out = out.assign(
-        flag=out["flag"].where(found, 0).astype(np.int8),
-        candidates=each["tried"].sum("candidate").astype(np.int32),
-        found=found.astype(np.int8),
-    )
+    flag, found = out["flag"].where(found, 0).astype(np.int8), found.astype(np.int8)
+    counts = each["tried"].sum("candidate").astype(np.int32)
+    out = out.assign(flag=flag, candidates=counts, found=found)
     return out.drop_vars(over), int(lost)
 
 

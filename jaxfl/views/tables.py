@@ -86,8 +86,7 @@ class Column(NamedTuple):
             return "–" if value is None else printable(value)
         if not isinstance(value, Estimate):
             return number(value / self.scale)
-        mean, error = (each / self.scale for each in value)
-        return " ± ".join(filter(None, estimate(mean, error)))
+        return " ± ".join(filter(None, estimate(*(each / self.scale for each in value))))
 
     @property
     def side(self) -> Any:
@@ -315,10 +314,8 @@ def _privacy(grid: Grid) -> list[Column]:
     if not cells["noisy"].any():
         return []
     kept = list(map(eps_words, cells["noisy"], cells["proven_eps"], cells["stated"]))
-    out = [
-        Column("claimed_eps", "claimed ε", _known(cells["claimed_eps"].where(cells["noisy"]))),
-        Column("proven_eps", "proven ε", kept),
-    ]
+    claimed = _known(cells["claimed_eps"].where(cells["noisy"]))
+    out = [Column("claimed_eps", "claimed ε", claimed), Column("proven_eps", "proven ε", kept)]
     if cells["flag"].any():
         alarms = [(name, held) for name, (held, _) in _alarms(cells).items()]
         red = [", ".join(name for name, held in alarms if held[i]) for i in range(len(cells))]
@@ -434,9 +431,8 @@ def to_target(
     words = f"{rule.metric.replace('_', ' ')} {'≤' if rule.sign > 0 else '≥'} {target:.4g}"
     out = xarray.Dataset(coords={axis: ds[axis] for axis in grid.axes})
     for name, (values, what, unit) in costs.items():
-        about = {"units": unit, "long_name": f"{what} to {words}"}
         values = values.drop_vars("round", errors="ignore").transpose(*grid.axes)
-        out[f"{name}_to_target"] = values.assign_attrs(about)
+        out[f"{name}_to_target"] = values.assign_attrs(units=unit, long_name=f"{what} to {words}")
     return out
 
 
@@ -447,13 +443,12 @@ def _seconds(series: xarray.Dataset, clients: xarray.DataArray, links: Links) ->
     length = functools.cache(links.round_seconds)  # most rounds of a sweep are equal
 
     def total(rounds: Array, n: Array, messages: Array, *bits: Array) -> float:
+        def some(step: float, sent: float, *sizes: float) -> float:
+            return step * length(int(n), sent / step, *(b / sent if sent else 0.0 for b in sizes))
+
         seen = ~np.isnan(messages)
         steps = (np.diff(values[seen]) for values in (rounds, messages, *bits))
-        each = (
-            step * length(int(n), sent / step, *(b / sent if sent else 0.0 for b in sizes))
-            for step, sent, *sizes in zip(*steps, strict=True)
-        )
-        return sum(each, 0.0) if seen.any() else math.nan
+        return sum(map(some, *steps), 0.0) if seen.any() else math.nan
 
     given = (series["round"], clients, *(series[name] for name in SPENT[:3]))
     dims = [["round"], [], *[["round"]] * 3]
@@ -513,9 +508,8 @@ def compare(
         how = "paired by seed" if paired else "of unpaired seeds"
         notes.append(f"± standard error over seeds; differences are {how}.")
     notes.append(f"A difference is {names[1]} minus {names[0]}.")
-    title = f"{names[0]} and {names[1]}"
-    title += f": {plural(len(pairs), 'common setting')}" * (not alone)
-    return Table(title, by_rows(heads, rows), tuple(notes))
+    shared = f": {plural(len(pairs), 'common setting')}" * (not alone)
+    return Table(f"{names[0]} and {names[1]}{shared}", by_rows(heads, rows), tuple(notes))
 
 
 # --- pieces of a comparison -------------------------------------------------------------------------
@@ -525,11 +519,9 @@ def _alone(grid: Grid, common: list[str], name: str) -> Iterator[str]:
     """Notes on axes of one side alone; raises if one varies."""
     for axis in (axis for axis in grid.axes if axis not in common):
         values = grid.ds[axis].values.tolist()
-        require(
-            len(values) == 1,
-            f"Only {name} has the axis {axis}, with {len(values)} values",
-            f"keep one of them, as with --where {axis}={values[0]}, or choose over it",
-        )
+        alone = f"Only {name} has the axis {axis}, with {len(values)} values"
+        way = f"keep one of them, as with --where {axis}={values[0]}, or choose over it"
+        require(len(values) == 1, alone, way)
         yield f"{grid.label(axis, values[0])} in {name}."
 
 

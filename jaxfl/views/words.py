@@ -36,9 +36,7 @@ def number(value: float, digits: int = 4) -> str:
     if not math.isfinite(value):
         return "–" if math.isnan(value) else "∞" if value > 0 else "−∞"
     text = f"{value:.{digits}g}"
-    if "e" not in text:
-        return text
-    return f"{value:.0f}" if 1 < abs(value) < 1e6 else _short(text)
+    return f"{value:.0f}" if "e" in text and 1 < abs(value) < 1e6 else _short(text)
 
 
 def span(values: Any) -> str:

@@ -222,7 +222,7 @@ def test_any_shape_can_be_drawn(
 
 @mistakes(
     (lambda: draw(grids.grid({}), ".", formats=("jpg",)), "format = 'jpg' must be one of png, pdf"),
-    (lambda: draw(grids.grid({}), ".", formats=()), "No formats"),
+    (lambda: draw(grids.grid({}), ".", formats=()), "must be one of png"),
     (lambda: draw(grids.grid({"lr": (1, 2)}), ".", choose_by="test_loss"), "allow_test=True"),
     (lambda: draw(grids.grid({}), ".", metrics=["los"]), "did you mean 'loss'"),
     (lambda: draw(grids.grid({}), ".", labels={"ldp_sdg": "LDP"}), "did you mean 'ldp_sgd'"),

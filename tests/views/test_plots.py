@@ -146,7 +146,7 @@ def test_eps_is_drawn_where_it_is_proven(ds: xarray.Dataset) -> None:
 
 
 def test_a_metric_of_each_client_is_a_median_with_deciles(ds: xarray.Dataset) -> None:
-    (line,) = plots.lines(Grid.of(ds), "client_loss", "round")
+    (line,) = plots.lines(Grid.of(ds), "client_loss", "round").values()
     low, median, high = np.quantile(ds["client_loss"], [0.1, 0.5, 0.9], axis=1)
     np.testing.assert_allclose(line.y, median)
     np.testing.assert_allclose(line.error, [median - low, high - median])
