@@ -45,15 +45,15 @@ def imported(words: Sequence[str]) -> list[str]:
     """
     own = Parser()
     own.add_argument("--import", dest="files", action="append", default=[])
-    found, rest = own.parse_known_args(list(words))
+    found, rest = own.parse_known_args(words)
     for name in ("--config", "--resume", "--extend"):
         own.add_argument(name)
-    named = own.parse_known_args(list(words))[0]
+    named = own.parse_known_args(words)[0]
     for file in (*_configured(named.config), *found.files):
         _run(Path(file).resolve())
     for folder in filter(None, (named.resume, named.extend)):
         check_begun(Path(folder))
-    return rest
+    return list(rest)
 
 
 def record() -> dict[str, Any]:

@@ -302,6 +302,6 @@ def options_of_runs(command: str, words: Sequence[str]) -> str:
         default = f" (default: {' or '.join(texts)})" if texts else ""
         doc = param.doc + default * ("(default" not in param.doc)
         head = f"  {hyper(name)} {'K' if param.integer else 'X'}"
-        look = {"initial_indent": f"{head:<26}  ", "subsequent_indent": " " * 28}
+        look: Any = {"initial_indent": f"{head:<26}  ", "subsequent_indent": " " * 28}
         lines.append(textwrap.fill(doc, 104, **look))
     return "\n".join([*lines, "", help_of(*KINDS)])

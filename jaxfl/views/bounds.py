@@ -24,7 +24,7 @@ import numpy as np
 
 from jaxfl.algorithms.bounds import Bound, Case, Family, Measured
 from jaxfl.algorithms.registry import PAPERS
-from jaxfl.core.errors import InputError
+from jaxfl.core.errors import require
 from jaxfl.core.params import number
 from jaxfl.engine import results
 
@@ -41,9 +41,8 @@ FAMILIES: dict[str, Family] = {
 def possible(*about: Any) -> Case:
     """Raise unless a bound exists, and can be computed from these fields of a case."""
     case = Case(*about)
-    if case.algorithm not in FAMILIES:
-        ways = f"there are those of {', '.join(FAMILIES)}"
-        raise InputError(f"No bound is known to draw for {case.algorithm}", ways)
+    none = f"No bound is known to draw for {case.algorithm}"
+    require(case.algorithm in FAMILIES, none, f"there are those of {', '.join(FAMILIES)}")
     FAMILIES[case.algorithm].check(case)
     return case
 

@@ -28,10 +28,9 @@ from jaxfl.views.words import number, prefix, span
 if TYPE_CHECKING:
     import pandas
     import xarray
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["NOTES", "OF_CLIENTS", "Scene", "curves", "draw", "figures", "front", "lines", "scene"]
+__all__ = ["OF_CLIENTS", "Scene", "curves", "draw", "figures", "front", "lines", "scene"]
 
 PANELS = 12  # in one picture
 COLUMNS = 4  # of panels
@@ -40,7 +39,6 @@ STYLED = 4  # values that line styles tell apart
 SHADED = 24  # values that colours tell apart where there is one algorithm
 SAME = 0.02  # relative difference up to which settings have the same gradients in a round
 CROSS = "A cross: the first of the seeds diverged."
-NOTES = "notes.txt"
 NOISE = ("eps", "delta", "sigma", "noise_constant")  # of which other notes tell
 CELL = (0.36, 0.24)  # inches of a square of a map
 # what is drawn against, of all clients so far
@@ -75,9 +73,9 @@ def draw(
         if own and path.suffix[1:] in formats and path not in files:
             path.unlink()
     if is_sweep(ds):
-        files.append(place / NOTES)
+        files.append(place / "notes.txt")
         text = "\n".join(f"{name}\n{figure.get_label()}\n" for name, figure in drawn.items())
-        replace(place / NOTES, lambda file: file.write(text.encode()))
+        replace(files[-1], lambda file: file.write(text.encode()))
     return files
 
 
@@ -297,12 +295,15 @@ def _worth(cells: pandas.DataFrame, by_eps: bool) -> str:
     cells = cells[cells["noisy"]]
     if not len(cells):
         return "not private, no noise"
-    proven, unproven = cells["proven_eps"].dropna(), np.isinf(cells["proven_eps"])
+    proven, unproven = cells["proven_eps"], bool(np.isinf(cells["proven_eps"]).any())
     how = "stated by the user, not checked" if cells["stated"].any() else "proven"
-    words = f"ε {how}" if by_eps or not len(proven) else f"ε = {span(proven)} {how}"
-    claimed = cells["claimed_eps"][(cells["flag"] | unproven) & np.isfinite(cells["claimed_eps"])]
-    gives = f"; its paper's formula gives {span(claimed)}" if len(claimed) else ""
-    return ("no ε proven" if unproven.any() else words) + gives
+    words = f"ε {how}" if by_eps or proven.isna().all() else f"ε = {span(proven.dropna())} {how}"
+    words = "no ε proven" if unproven else words
+    red = (cells["flag"] | unproven) & np.isfinite(cells["claimed_eps"])
+    if red.any():
+        at = "" if unproven else f" for ε = {span(proven[red])}"
+        words += f"; its paper's formula gives {span(cells['claimed_eps'][red])}{at}"
+    return words
 
 
 def _finished(figure: Figure, what: str, grid: Grid, cells: pandas.DataFrame) -> Figure:
@@ -447,7 +448,7 @@ def _map(grid: Grid, rule: Criterion, title: str) -> Figure | None:
     return _finished(figure, f"The final {grid.name(rule.metric)} of each setting.", grid, cells)
 
 
-def _squares(ax: Axes, here: xarray.Dataset, norm: Any, sign: int, inches: float) -> Any:
+def _squares(ax: Any, here: xarray.Dataset, norm: Any, sign: int, inches: float) -> Any:
     """The squares of one panel, with their values where there is room."""
     colors = "viridis_r" if sign > 0 else "viridis"
     mesh = ax.pcolormesh(here["value"], norm=norm, cmap=colors, edgecolors="white", linewidth=0.8)

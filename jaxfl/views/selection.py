@@ -76,8 +76,7 @@ def criterion_of(grid: Grid, text: str = AUTO) -> Criterion:
     """
     if text == AUTO and "selection" in grid.about:
         return Criterion(*grid.about["selection"]["criterion"])
-    if text == AUTO:
-        text = next(name for name in PREFERRED if name in grid.ds)
+    text = next(name for name in PREFERRED if name in grid.ds) if text == AUTO else text
     way, _, name = text.rpartition(":")
     grid.check(name)
     way = way or CRITERIA.get(name, "")

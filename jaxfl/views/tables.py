@@ -86,7 +86,8 @@ class Column(NamedTuple):
             return "–" if value is None else printable(value)
         if not isinstance(value, Estimate):
             return number(value / self.scale)
-        return " ± ".join(filter(None, estimate(*(each / self.scale for each in value))))
+        mean, error = (each / self.scale for each in value)
+        return " ± ".join(filter(None, estimate(mean, error)))
 
     @property
     def side(self) -> Any:
@@ -476,8 +477,7 @@ def compare(
     alone = not (is_sweep(a) or is_sweep(b))
     both = [Grid.of(ds, "run" * alone) for ds in (a, b)]
     common = [axis for axis in both[0].axes if axis in both[1].axes]
-    first, second = (shown_metrics(grid, metrics) for grid in both)
-    shown = [name for name in first if name in second]
+    shown = [n for n in shown_metrics(both[0], metrics) if n in shown_metrics(both[1], metrics)]
     pairs = _keys(both[0], common).merge(_keys(both[1], common), on="key")
     sides = list(zip(both, names, (pairs["index_x"], pairs["index_y"]), strict=True))
     notes = [note for grid, name, _ in sides for note in _alone(grid, common, name)]

@@ -260,7 +260,7 @@ def test_an_eps_that_is_not_proven_is_only_claimed(drawn: dict[str, Figure]) -> 
     )
     flagged = grids.grid({"eps": (1.0, 5.0), "omega": (1.0, 9.0)})
     draw(flagged, ".")
-    said = "soteriafl_sgd: ε = 1 to 5.25 proven; its paper's formula gives 1 to 5."
+    said = "soteriafl_sgd: ε = 1 to 5.25 proven; its paper's formula gives 1 to 5 for ε = 1.05 to 5.25."
     assert said in words(drawn["front-loss"])
     draw(grids.grid({"omega": (1.0, 3.0)}), ".")
     assert "ε = 1 proven." in words(drawn["curves-loss"])

@@ -67,7 +67,7 @@ def test_files_are_always_the_same_and_not_blank(
 def test_labels_of_one_result(ds: xarray.Dataset) -> None:
     text = words(plots.curves(ds))
     for expected in (
-        "soteriafl_sgd: logistic on data, 5 clients, ε = 20, noise σ = ",
+        "soteriafl_sgd: logistic on data, 5 clients",
         "training loss",
         "squared gradient norm",
         "round",
@@ -114,7 +114,7 @@ def test_no_claim_without_a_guarantee(ds: xarray.Dataset) -> None:
             "no per-record privacy guarantee (only the batch's mean is clipped)",
             "",
         ),
-        ({"settings": settings}, f"{proven}says ", "clients, ε = 20, "),
+        ({"settings": settings}, f"{proven}says ", "ε = 20, "),
         ({"privacy": none | {"claimed": 3.0}}, f"no eps proven, where {claims}", ""),
         ({"privacy": noted}, "a bound does not hold", "ε"),
         ({"privacy": flagged | failing}, f"{proven}claims only 3 for this noise, outside", "ε = 9"),
