@@ -193,11 +193,6 @@ class Grid:
         """The setting, and how many seeds there are."""
         return ", ".join([*self.setting(), plural(self.ds.sizes["seed"], "seed")])
 
-    def delta(self) -> str:
-        """The delta of every eps; empty where they differ, or nothing has noise."""
-        each = self.cells["delta_of_eps"].dropna().unique()
-        return number(each[0]) if len(each) == 1 else ""
-
     def short(self, axis: str) -> str:
         """The letter or the plain name of an axis or a metric, or the user's name of it."""
         labels = self.about.get("labels", {})

@@ -82,10 +82,6 @@ class Line(NamedTuple):
     kind: str = ""  # what its style or its marker stands for, in a second row of the legend
     ends: bool = False  # in a cross
 
-    @property
-    def cut(self) -> bool:
-        return not np.isfinite(np.asarray(self.y, np.float64)).all()
-
     def look(self) -> dict[str, Any]:
         color, style = self.color, self.style
         look = {
@@ -102,11 +98,12 @@ class Line(NamedTuple):
     def live(self) -> Line:
         """Its part before the first value that is not finite; there also before those beyond ``CAP``."""
         x, y = np.asarray(self.x, np.float64), np.asarray(self.y, np.float64)
-        beyond = ~(np.abs(y) <= CAP * abs(y[0])) if self.cut else np.zeros(len(y), bool)
+        ends = not np.isfinite(y).all()
+        beyond = ~(np.abs(y) <= CAP * abs(y[0])) if ends else np.zeros(len(y), bool)
         live, error = int(np.argmax(np.append(beyond, True))), self.error
         if error is not None:
             error = np.broadcast_to(np.asarray(error, np.float64)[..., :live], (2, live))
-        return self._replace(x=x[:live], y=y[:live], error=error, ends=self.cut)
+        return self._replace(x=x[:live], y=y[:live], error=error, ends=ends)
 
     def shown(self) -> Array:
         """The values that the vertical axis has to show."""
@@ -247,6 +244,7 @@ def _draw(ax: Axes, lines: Sequence[Line], covered: Sequence[int]) -> None:
 
     A line that is ``covered`` by others is wide and pale.
     """
+    bars = list[Any]()
     for line, under in zip(lines, covered, strict=True):
         x, y, look = np.asarray(line.x), np.asarray(line.y), line.look() | {"drawstyle": line.steps}
         if under:
@@ -262,9 +260,11 @@ def _draw(ax: Axes, lines: Sequence[Line], covered: Sequence[int]) -> None:
             if len(y) > 1:
                 ax.fill_between(x, low, high, color=color, alpha=0.18, linewidth=0)
             else:
-                ax.vlines(x, low, high, color=color, linewidth=0.9)
+                bars.append((x[0], low[0], high[0], color))
         if line.ends:
             ax.plot(x[-1], y[-1], "X", color=color, markersize=6, clip_on=False, zorder=4)
+    if bars:
+        ax.vlines(*zip(*bars, strict=True), linewidth=0.9)
 
 
 def _up(ax: Axes, upright: Upright) -> None:
@@ -368,13 +368,15 @@ def write(figure: Figure, path: Path) -> Path:
     """Write a figure reproducibly: without a date, without random names, with names as they are."""
     import matplotlib
     from matplotlib.backend_bases import get_registered_canvas_class
-    from matplotlib.text import Text
 
     kind, dpi = path.suffix[1:].lower(), figure.dpi
     wrong = f"The name of the picture {str(path)!r} must end in .png, .pdf or .svg"
     require(kind in FORMATS, wrong)
     path.parent.mkdir(parents=True, exist_ok=True)
-    for text in figure.findobj(Text):  # they may hold a user's names, and these dollars
+    texts = [*figure.texts, *(text for key in figure.legends for text in key.get_texts())]
+    for ax in figure.axes:
+        texts += [ax.title, ax.xaxis.label, ax.yaxis.label, *ax.texts]
+    for text in texts:  # they may hold a user's names, and these dollars
         text.set_parse_math(False)
         text.set_text("\n".join(map(printable, text.get_text().split("\n"))))
     figure.set_dpi(DPI)

@@ -478,7 +478,7 @@ def _curves(grid: Grid, rule: Criterion, title: str) -> Figure:
     if _spread(rate) <= SAME * np.nanmax(rate, initial=0):
         alongs = alongs[:2]  # gradients would show the rounds again
     drawn = {along: lines(grid, rule.metric, along) for along in alongs}
-    cut = any(line.cut and np.isfinite(line.y[0]) for line in drawn["round"].values())
+    cut = any(line.live().ends and np.isfinite(line.y[0]) for line in drawn["round"].values())
 
     def curves_of(along: str, head: str, part: pandas.DataFrame) -> Panel:
         looks = zip(part.index, found.looks(part), strict=True)

@@ -10,7 +10,7 @@ import numpy as np
 from jaxfl.core.errors import InputError, require
 from jaxfl.engine.grid import TUNED
 from jaxfl.views.cells import Grid, over_seeds
-from jaxfl.views.words import span
+from jaxfl.views.words import number, span
 
 if TYPE_CHECKING:
     import pandas
@@ -140,8 +140,8 @@ def select(
 def publishing(grid: Grid) -> tuple[str, str]:
     """What the proven eps of each run covers, and what is said of publishing several runs."""
     several = bool(_proven(grid.cells).sum() * grid.ds.sizes["seed"] > 1)
-    own = ", for one run published alone" * several
-    alone = f"ε at δ = {delta}{own}." if (delta := grid.delta()) else ""
+    own, deltas = ", for one run published alone" * several, grid.cells["delta_of_eps"].dropna()
+    alone = f"ε at δ = {number(deltas.iloc[0])}{own}." if deltas.nunique() == 1 else ""
     # Files from before the option were paired, and some hold an eps as if noise were not shared.
     return alone, f"{SHARED}." * (several and bool(grid.about.get("paired", True)))
 

@@ -94,7 +94,7 @@ def test_curves_are_means_with_bands(drawn: dict[str, Figure]) -> None:
     for ax, (along, eps) in zip(
         axes, itertools.product(("round", "uplink_bits", "gradients"), (1.0, 5.0)), strict=True
     ):
-        lines, bands = ax.get_lines(), ax.collections[0].get_paths()
+        lines, bands = ax.get_lines(), [band.get_paths()[0] for band in ax.collections]
         assert len(lines) == len(bands) == 3  # ldp_sgd has one line for both values of omega
         places = [("soteriafl_sgd", 1.0), ("soteriafl_sgd", 9.0), ("ldp_sgd", 1.0)]
         for line, band, (name, omega) in zip(lines, bands, places, strict=True):
