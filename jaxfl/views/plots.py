@@ -490,7 +490,7 @@ def _curves(grid: Grid, rule: Criterion, title: str) -> Figure:
         panels = [[*itertools.chain(*panels)]]
     spread = "" if grid.per_client(rule.metric) else "Bands: standard error"
     notes = _notes(grid, found.cells, spread, CROSS * cut, *notes, OF_CLIENTS * (not spread))
-    what = f"{name} against {' and '.join(ALONG[along] for along in alongs)} so far."
+    what = f"The {name} against {' and '.join(ALONG[along] for along in alongs)} so far."
     return _finished(ink.picture(title, panels, notes), what, grid, found.cells)
 
 
