@@ -400,8 +400,9 @@ def _warn_of_divergence(ds: xarray.Dataset) -> None:
     """Print how many runs diverged, if any; a table names their cells."""
     at = ds["diverged_at"]
     if lost := int(at.count()):
-        when = f"the first by round {int(at.min())}, and NaN from there on; take a smaller --lr."
-        print(f"jaxfl: {lost} of {plural(at.size, 'run')} diverged, {when}", file=sys.stderr)
+        verb, first = "are" if lost > 1 else "is", f"the first by round {int(at.min())}"
+        told = f"jaxfl: {lost} of {plural(at.size, 'run')} diverged, {first}, and {verb} NaN"
+        print(f"{told} from there on; take a smaller --lr.", file=sys.stderr)
 
 
 @contextlib.contextmanager
