@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from jaxfl.engine.results import load, save
-from jaxfl.views.pictures import figures
+from jaxfl.views.plots import figures
 from jaxfl.views.selection import select
 
 if TYPE_CHECKING:

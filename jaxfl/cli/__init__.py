@@ -39,7 +39,7 @@ from typing import NamedTuple
 
 from jaxfl.cli.compute import run, run_profile
 from jaxfl.cli.config import Config, with_config
-from jaxfl.cli.imports import IMPORTING, imported
+from jaxfl.cli.imports import imported
 from jaxfl.cli.interrupt import Terminated
 from jaxfl.cli.lists import SHELLS, list_parser, run_list, script
 from jaxfl.cli.look import look_options, look_parser, run_compare, run_plot, run_show
@@ -63,9 +63,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         if argv is None:
             keep_programs()
-        if words and words[0] in IMPORTING:
-            words[1:] = imported(words[1:])
         if words and words[0] in COMMANDS and (parser := COMMANDS[words[0]].parser):
+            words[1:] = imported(words[1:])
             words[1:], config = with_config(words[1:], parser)
         _dispatch(words)
         sys.stdout.flush()  # a full disk is reported here, and not when Python ends
@@ -257,26 +256,16 @@ def explained(command: str, words: list[str]) -> str:
     answer, parser, more = COMMANDS[command]
     parts = [str(inspect.getdoc(answer)), *([more(words)] if more else [])]
     if parser and command != "completion":
-        parts.append(help_of(of_code if command in IMPORTING else of_all))
+        parts.append(help_of(of_all))
     return "\n\n".join(parts)
-
-
-def of_code() -> None:
-    """The options of every command.
-
-    options of every command:
-      --import FILE             run this Python file first, which registers algorithms, models, data sets
-                                or parts (repeatable); a folder that was begun with it needs it again
-      --config FILE             read options from a TOML file; the command line overrides the file
-      --json                    print the result as one JSON object
-      -h, --help                print this help
-    """
 
 
 def of_all() -> None:
     """The options of every command.
 
     options of every command:
+      --import FILE             run this Python file first, which registers algorithms, models, data sets
+                                or parts (repeatable); a folder that was begun with it needs it again
       --config FILE             read options from a TOML file; the command line overrides the file
       --json                    print the result as one JSON object
       -h, --help                print this help

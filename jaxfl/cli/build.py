@@ -25,16 +25,7 @@ from jaxfl.data.splits import split
 from jaxfl.problems import models, public
 from jaxfl.problems.problem import make_problem
 
-__all__ = [
-    "DATA",
-    "DEMO",
-    "LEAF",
-    "choose_algorithm",
-    "choose_data",
-    "choose_problem",
-    "is_file",
-    "of_leaf",
-]
+__all__ = ["DATA", "DEMO", "LEAF", "choose_algorithm", "choose_problem", "is_file", "of_leaf"]
 
 DEMO = "soteriafl_sgd"  # what `jaxfl run` runs without ALGORITHM
 LEAF = "leaf:"
@@ -84,14 +75,8 @@ def choose_data(setup: Setup) -> ClientData:
         found = bind("A LIBSVM file", setup.data, load_libsvm, setup.data, **read)
     else:
         known("data set or file", setup.data, DATA)
-    return split(
-        found,
-        setup.clients or DEFAULTS["clients"],
-        how,
-        setup.data_seed,
-        test_share=setup.test_share,
-        **options,
-    )
+    clients = setup.clients or DEFAULTS["clients"]
+    return split(found, clients, how, setup.data_seed, test_share=setup.test_share, **options)
 
 
 def _natural(setup: Setup, whose: str, *more: str) -> None:
@@ -142,14 +127,8 @@ def choose_problem(setup: Setup) -> Problem:
         one = "needs clipping of examples, and batch clipping clips one estimate"
         require(setup.clip_mode == "example", one, "drop --clip-mode batch", clip_by="layer")
         model = models.by_layer(model)
-    return make_problem(
-        model,
-        found,
-        dtype=setup.dtype,
-        validation_share=setup.validation_share or 0.0,
-        eval_records=setup.eval_records,
-        weights=setup.weights,
-    )
+    how = {name: getattr(setup, name) for name in ("dtype", "eval_records", "weights")}
+    return make_problem(model, found, validation_share=setup.validation_share or 0.0, **how)
 
 
 def is_file(name: str) -> bool:

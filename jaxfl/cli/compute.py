@@ -20,16 +20,9 @@ from jaxfl.cli.imports import check_begun
 from jaxfl.cli.interrupt import Interrupts
 from jaxfl.cli.options import Session, Setup, Study, options
 from jaxfl.cli.parser import checked, larger, parse
-from jaxfl.cli.report import facts, head, print_json, print_table, summary
+from jaxfl.cli.report import facts, head, print_files, print_json, print_table, summary
 from jaxfl.cli.written import command, flag, suggested
-from jaxfl.core.errors import (
-    DivergedWarning,
-    InputError,
-    JaxflWarning,
-    assigned,
-    printable,
-    require,
-)
+from jaxfl.core.errors import DivergedWarning, InputError, JaxflWarning, assigned, require
 from jaxfl.core.params import known
 from jaxfl.core.progress import Bar, plural
 from jaxfl.core.types import Algorithm, Problem, Source
@@ -43,30 +36,18 @@ from jaxfl.engine.results import RESULT
 from jaxfl.engine.session import How, check_names
 from jaxfl.engine.simulate import Run, base_key, options_of, simulated
 from jaxfl.engine.sweep import swept
-from jaxfl.views import plots
 from jaxfl.views.bounds import bounds, possible
-from jaxfl.views.pictures import draw
-from jaxfl.views.rows import table
+from jaxfl.views.plots import curves, draw
 from jaxfl.views.selection import AUTO, CRITERIA, select
-from jaxfl.views.tables import Table, by_rows
+from jaxfl.views.tables import Table, by_rows, table
 from jaxfl.views.words import in_units
 
 if TYPE_CHECKING:
     import xarray
 
-__all__ = [
-    "NO_FRONT",
-    "absolute",
-    "complete",
-    "computing",
-    "has_front",
-    "partial",
-    "run",
-    "run_profile",
-]
+__all__ = ["absolute", "complete", "computing", "partial", "run", "run_profile"]
 
 ROUNDS = 200
-NO_FRONT = "no picture of a front: no setting ended with a value"
 
 
 def run(name: str, words: Sequence[str]) -> None:
@@ -352,20 +333,14 @@ def run_profile(words: Sequence[str]) -> None:
     numbers = {name: values[0] for name, values in study.numbers.items()}
     with computing(study.setup):
         algorithm, problem = choose_algorithm(study.setup), choose_problem(study.setup)
-        found = profile(
-            algorithm,
-            problem,
-            jax.random.key(study.seeds[0]),
-            numbers.pop("rounds", None) or 100,
-            noise=study.setup.noise,
-            **numbers,
-        )
+        key, rounds = jax.random.key(study.seeds[0]), numbers.pop("rounds", None) or 100
+        found = profile(algorithm, problem, key, rounds, noise=study.setup.noise, **numbers)
     if session.json:
         whole = {**found._asdict(), "of_matmul": found.of_matmul, "of_copy": found.of_copy}
         print_json({"algorithm": algorithm.name, "problem": problem.name, **whole})
         return
-    d, T, held = problem.model.dim, found.round, sum(found.memory.values())
-    each = {f"  {name}": f"{_time(s)}, {s / T:.1%}" for name, s in found.phases.items()}
+    d, T, again, held = problem.model.dim, found.round, found.evaluation, sum(found.memory.values())
+    each = {f"  {name}": f"{in_units(s, 's')}, {s / T:.1%}" for name, s in found.phases.items()}
     sizes = held, found.data, found.scratch
     state, data, scratch = (in_units(size, "B") for size in sizes)
     flops, traffic = in_units(found.flops, "FLOP"), in_units(found.bytes, "B")
@@ -374,22 +349,15 @@ def run_profile(words: Sequence[str]) -> None:
     cached = ", much of it in caches" * (found.of_copy > 1)
     rows = {
         "compilation": f"{found.trace:.2f} s tracing, {found.compile:.2f} s compiling one round",
-        "round": f"{_time(T)}, {1 / T:,.0f} rounds/s",
+        "round": f"{in_units(T, 's')}, {1 / T:,.0f} rounds/s",
         **each,
-        "evaluation": f"{_time(found.evaluation)}, as long as {found.evaluation / T:,.1f} rounds",
+        "evaluation": f"{in_units(again, 's')}, as long as {again / T:,.1f} rounds",
         "arithmetic": f"{flops} a round, {speed}: {found.of_matmul:.1%} of a large matrix product ({most})",
         "traffic": f"{traffic} a round, {rate}: {found.of_copy:.2g} times a copy ({copy}){cached}",
         "memory": f"state {state}, data {data}, scratch of a round {scratch}",
     }
     words = f"{algorithm.name} on {problem.name}: {plural(problem.n, 'client')}, d = {d:,}; {found.device}"
     print_table(Table(words, by_rows({"name": "", "words": ""}, [*rows.items()])))
-
-
-def _time(seconds: float) -> str:
-    factor, unit = next(
-        (f, u) for f, u in ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs")) if seconds >= f or f < 1e-3
-    )
-    return f"{seconds / factor:.3g} {unit}"
 
 
 # --- what is shown -------------------------------------------------------------------------------
@@ -400,7 +368,7 @@ def _show_run(result: Run, place: Path, session: Session) -> None:
     ds, files = result.dataset(), [place / RESULT]
     if not session.no_plot:
         drawn = [] if session.bound is None else bounds(ds, session.bound or None)
-        plots.curves(ds, place / folders.CURVES, bounds=drawn)
+        curves(ds, place / folders.CURVES, bounds=drawn)
         files.append(place / folders.CURVES)
     else:
         (place / folders.CURVES).unlink(missing_ok=True)  # it shows an earlier end
@@ -412,41 +380,29 @@ def _show_run(result: Run, place: Path, session: Session) -> None:
 
 def _show_sweep(ds: xarray.Dataset, place: Path, session: Session) -> None:
     """Draw the pictures, and print a table on standard output."""
-    files, criterion = [place / RESULT], session.choose_by or AUTO
+    files, chosen = [place / RESULT], select(ds, session.choose_by or AUTO).ds
     if not session.no_plot:
         with Bar(quiet=session.quiet) as bar:
             bar.doing("drawing the pictures")
-            files += draw(ds, place / PICTURES, choose_by=criterion)
-        if not session.quiet and not has_front(files):
-            print(NO_FRONT, file=sys.stderr)
+            files += draw(chosen, place / PICTURES, choose_by="none")
     if session.quiet:  # NaN must not be taken for a result
         _warn_of_divergence(ds)
     if session.quiet and not session.json:
         return
-    chosen = table(select(ds, criterion).ds)
     if session.json:
-        print_json({**chosen.facts(), "files": files})
+        print_json({**table(chosen).facts(), "files": files})
         return
-    print_table(chosen)
-    for file in files:
-        print(printable(f"file  {file}"))
-
-
-def has_front(files: Sequence[Path]) -> bool:
-    """Whether a picture of a front is among the files."""
-    return any("-front-" in file.name for file in files)
+    print_table(table(chosen))
+    print_files(files, "file  ")
 
 
 def _warn_of_divergence(ds: xarray.Dataset) -> None:
     """Print how many runs diverged, if any; a table names their cells."""
-    import numpy as np
-
-    first = ds["diverged_at"].values
-    diverged = int(np.isfinite(first).sum())
-    if diverged:
-        verb, count = "are" if diverged > 1 else "is", plural(first.size, "run")
-        told = f"jaxfl: {diverged} of {count} diverged, the first by round {np.nanmin(first):.0f}, and "
-        print(f"{told}{verb} NaN from there on; take a smaller --lr.", file=sys.stderr)
+    at = ds["diverged_at"]
+    if lost := int(at.count()):
+        verb, first = "are" if lost > 1 else "is", f"the first by round {int(at.min())}"
+        told = f"jaxfl: {lost} of {plural(at.size, 'run')} diverged, {first}, and {verb} NaN"
+        print(f"{told} from there on; take a smaller --lr.", file=sys.stderr)
 
 
 @contextlib.contextmanager
@@ -477,14 +433,11 @@ def computing(setup: Setup, quiet: bool = False) -> Iterator[None]:
 
 
 def _tell(caught: Sequence[warnings.WarningMessage], quiet: bool) -> None:
+    said = list[str]()
     for one in caught:
         if not isinstance(one.message, JaxflWarning):
             warnings.showwarning(one.message, one.category, one.filename, one.lineno)
-    said = {
-        w.message.sentence(assigned, suggested): w.message
-        for w in caught
-        if isinstance(w.message, JaxflWarning)
-    }
-    for text, message in said.items():
-        if not quiet or isinstance(message, DivergedWarning):
-            print(f"jaxfl: {text}", file=sys.stderr)
+        elif not quiet or isinstance(one.message, DivergedWarning):
+            said.append(one.message.sentence(assigned, suggested))
+    for text in dict.fromkeys(said):
+        print(f"jaxfl: {text}", file=sys.stderr)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from jaxfl.cli.parser import Once, Parser, join_negatives
+from jaxfl.cli.parser import Once, Parser
 from jaxfl.cli.written import text
 from jaxfl.core.errors import InputError, require
 from jaxfl.core.files import reading
@@ -51,9 +51,8 @@ def with_config(
     with reading(file, "TOML configuration", "name another file with --config"):
         table = tomllib.loads(file.read_text("utf-8"))
     parser = make()
-    dashed = [re.sub("^--[^=]*", lambda m: m[0].replace("_", "-"), word) for word in rest]
-    typed = {word.partition("=")[0] for word in dashed if word.startswith("--")}
-    given, extra = parser.parse_known_args(join_negatives(dashed))
+    typed = {word.partition("=")[0] for word in rest if word.startswith("--")}
+    given, extra = parser.parse_known_args(rest)
     alone = any(not word.startswith("-") for word in extra)
     options, positional = list[str](), list[str]()
     for key, action in _actions(table, parser, file).items():
@@ -118,13 +117,9 @@ def _axis(value: Any, key: str) -> str:
     return ",".join(_word(item, key) for item in (value if isinstance(value, list) else [value]))
 
 
-def _json(value: Any, key: str) -> str:
-    return json.dumps(value, default=str)
-
-
 # How a table's values are written, by what the option takes.
 TABLES: dict[str, Callable[[Any, str], str]] = {
-    "NAME=VALUE": _json,
+    "NAME=VALUE": lambda value, key: json.dumps(value, default=str),
     "AXIS=V,V": _axis,
     "OLD=NEW": _word,
 }

@@ -24,7 +24,7 @@ from jaxfl.core.errors import InputError, one_line, require
 from jaxfl.core.files import reading
 from jaxfl.core.types import Aggregation, Algorithm, Compressor, Participation, Sampler
 
-__all__ = ["CONFIG", "IMPORTING", "check_begun", "file_of", "imported", "record"]
+__all__ = ["CONFIG", "check_begun", "file_of", "imported", "record"]
 
 MADE: dict[str, type] = {
     "algorithm": Algorithm,
@@ -33,19 +33,6 @@ MADE: dict[str, type] = {
     "participation": Participation,
     "aggregation": Aggregation,
 }
-# commands
-IMPORTING = (
-    "run",
-    "sweep",
-    "show",
-    "compare",
-    "plot",
-    "profile",
-    "audit",
-    "account",
-    "calibrate",
-    "list",
-)
 CONFIG = "config.json"
 LOADED: dict[str, str] = {}  # the digest of each imported file
 
@@ -58,15 +45,15 @@ def imported(words: Sequence[str]) -> list[str]:
     """
     own = Parser()
     own.add_argument("--import", dest="files", action="append", default=[])
-    found, rest = own.parse_known_args(list(words))
+    found, rest = own.parse_known_args(words)
     for name in ("--config", "--resume", "--extend"):
         own.add_argument(name)
-    named = own.parse_known_args(list(words))[0]
+    named = own.parse_known_args(words)[0]
     for file in (*_configured(named.config), *found.files):
         _run(Path(file).resolve())
     for folder in filter(None, (named.resume, named.extend)):
         check_begun(Path(folder))
-    return rest
+    return list(rest)
 
 
 def record() -> dict[str, Any]:
@@ -139,9 +126,8 @@ def _check(file: Path) -> None:
         for name, make in TABLES[kind].items():
             if file_of(make) == file.name:
                 found, way = make(), f"make it return {made.__name__}(...)"
-                require(
-                    isinstance(found, made), lambda: f"The {kind} {name} is {kind_of(found)}", way
-                )
+                other = f"The {kind} {name} is {kind_of(found)}"
+                require(isinstance(found, made), other, way)
 
 
 def _line(file: Path, error: BaseException) -> int:

@@ -8,7 +8,7 @@ import signal
 import sys
 import threading
 import time
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any
 
 __all__ = ["Interrupts", "Terminated"]
@@ -72,22 +72,15 @@ class Interrupts:
                 if select.select([pipe], [], [], 0)[0]:
                     os.read(pipe, 64)  # before the words: what follows them is a second signal
                 if not stopped:
-                    told = (
-                        "interrupted: stopping after the computation in progress (again: at once)"
-                    )
-                    print(told, file=sys.stderr, flush=True)
+                    how = "stopping after the computation in progress (again: at once)"
+                    print(f"interrupted: {how}", file=sys.stderr, flush=True)
             elif time.monotonic() - first > PATIENCE and not self.ended.is_set():
                 if sys.stderr.isatty():
                     os.write(2, b"\x1b[?25h\n")  # the cursor, which a bar hides
                 os._exit(128 + number[0])
         os.close(pipe)
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         self.ended.set()
         for number, handler in self.before.items():
             signal.signal(number, handler)

@@ -5,16 +5,16 @@ from __future__ import annotations
 import contextlib
 import inspect
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jaxfl.cli.compute import NO_FRONT, has_front, partial
+from jaxfl.cli.compute import partial
 from jaxfl.cli.folder import PICTURES, begun, kind_of
 from jaxfl.cli.options import help_of
 from jaxfl.cli.parser import Parser, documented
-from jaxfl.cli.report import facts, print_json, print_table, summary
+from jaxfl.cli.report import facts, print_files, print_json, print_table, summary
 from jaxfl.cli.written import command, flag, real, text
 from jaxfl.core.errors import InputError, one_line, printable, require
 from jaxfl.core.files import replace
@@ -22,12 +22,9 @@ from jaxfl.core.links import Links
 from jaxfl.engine.grid import TUNED
 from jaxfl.engine.results import RESULT, load
 from jaxfl.views.cells import Grid, is_sweep, restrict
-from jaxfl.views.compare import compare
-from jaxfl.views.pictures import draw
-from jaxfl.views.rows import table
+from jaxfl.views.plots import draw
 from jaxfl.views.selection import AUTO, select
-from jaxfl.views.tables import Table
-from jaxfl.views.targets import to_target
+from jaxfl.views.tables import Table, compare, table, to_target
 
 if TYPE_CHECKING:
     import xarray
@@ -58,7 +55,7 @@ def run_show(words: Sequence[str]) -> None:
                                 follows: B, B1,B2,... or lognormal:MEDIAN,SIGMA
       --latency S               with --bandwidth: seconds of latency per round (default: 0)
     """
-    given, folder = _given(words, run_show, "show")
+    given, folder = _given("show", words)
     with _shown(folder):
         ds, links = _load(folder, given), _links(given)
         if is_sweep(ds):
@@ -76,7 +73,7 @@ def run_show(words: Sequence[str]) -> None:
         if "target_loss" in given:
             value = real()("--target-loss", given["target_loss"])
             targets = to_target(ds, "loss", target=value, links=links)
-        labels = dict(_pairs("label", given))
+        labels = dict(_pairs("label", "OLD=NEW", given))
         shown = table(ds, metrics=given.get("metric"), targets=targets, labels=labels)
         _print(shown, given)
 
@@ -94,7 +91,7 @@ def run_compare(words: Sequence[str]) -> None:
       --csv FILE                also write the table to FILE, with all digits
       --latex FILE              also write the table to FILE in LaTeX, for the package booktabs
     """
-    given, *folders = _given(words, run_compare, "compare", 2)
+    given, *folders = _given("compare", words, 2)
     with _shown(*folders):
         both = [_load(folder, given) for folder in folders]
         spans = [set(Grid.of(ds).axes) for ds in both]
@@ -127,7 +124,7 @@ def run_plot(words: Sequence[str]) -> None:
       --out DIR                 folder for the pictures (default: DIR/pictures)
       --format KIND ...         png (default), pdf or svg
     """
-    given, folder = _given(words, run_plot, "plot")
+    given, folder = _given("plot", words)
     with _shown(folder):
         ds = _load(folder, given)
         home = folder if folder.is_dir() else folder.parent
@@ -142,16 +139,12 @@ def run_plot(words: Sequence[str]) -> None:
             choose_by="none",
             metrics=given.get("metric"),
             title=given.get("title"),
-            labels=dict(_pairs("label", given)),
+            labels=dict(_pairs("label", "OLD=NEW", given)),
         )
-        metrics = given.get("metric") or [""]
-        if is_sweep(ds) and not (has_front(files) or all(map(Grid.of(ds).per_client, metrics))):
-            print(NO_FRONT, file=sys.stderr)
         if given.get("json"):
             print_json({"files": files})
             return
-        for file in files:
-            print(printable(str(file)))
+        print_files(files)
 
 
 # --- options -------------------------------------------------------------------------------------
@@ -182,22 +175,19 @@ def look_parser(command: str) -> Parser:
     return parser
 
 
-def _given(
-    words: Sequence[str], answer: Callable[..., None], name: str, wanted: int = 1
-) -> tuple[Any, ...]:
+def _given(command: str, words: Sequence[str], wanted: int = 1) -> tuple[Any, ...]:
     """The options that are given, by name, and the folders."""
-    parser = look_parser(name)
-    found, rest = parser.parse_known_args(list(words))
+    parser = look_parser(command)
+    found, rest = parser.parse_known_args(words)
     given = {name: value for name, value in vars(found).items() if value not in (None, False)}
-    usage = str(answer.__doc__).splitlines()[0].removeprefix("usage: ")
-    command = " ".join(usage.split()[:2])
-    parser.finish(rest, usage, f"`{command} --help` lists them")
+    parser.finish(rest, str(parser.usage), f"`jaxfl {command} --help` lists them")
     folders = given.pop("folders", [])
     for name, value in given.items():
         if isinstance(value, str):
             text(flag(name), value)
-    takes = f"{command} takes {'one folder' if wanted == 1 else 'two folders'}, not {len(folders)}"
-    require(len(folders) == wanted, takes, usage)
+    what = "one folder" if wanted == 1 else "two folders"
+    takes = f"jaxfl {command} takes {what}, not {len(folders)}"
+    require(len(folders) == wanted, takes, str(parser.usage))
     return given, *map(Path, folders)
 
 
@@ -214,15 +204,13 @@ def _shown(*folders: Path) -> Iterator[None]:
         raise InputError(why, "write it again") from error
 
 
-def _pairs(name: str, given: dict[str, Any]) -> list[tuple[str, str]]:
-    """The words of an option that read NAME=TEXT, in two."""
-    pairs = []
-    for word in given.get(name, []):
-        left, equals, right = word.partition("=")
-        must = f"--{name} {word} must read NAME=VALUE; the folder comes before the options"
-        require(left and equals, must)
-        pairs.append((left, right))
-    return pairs
+def _pairs(name: str, reads: str, given: dict[str, Any]) -> list[list[str]]:
+    """The words of an option that read LEFT=RIGHT, in two."""
+    words = given.get(name, [])
+    for word in words:
+        must = f"--{name} {word} must read {reads}; the folder comes before the options"
+        require("=" in word[1:], must)
+    return [word.split("=", 1) for word in words]
 
 
 def _links(given: dict[str, Any]) -> Links | None:
@@ -252,9 +240,9 @@ def _load(path: Path, given: dict[str, Any]) -> xarray.Dataset:
             ds = load(file, unchecked=given.get("unchecked", False))
         except InputError as error:
             again = ", or read it as it is with --unchecked" * bool(error.suggested)
-            raise (
-                InputError(error.problem, f"{way} writes it again{again}") if kind else error
-            ) from None
+            if not kind:
+                raise
+            raise InputError(error.problem, f"{way} writes it again{again}") from None
     else:
         none = f"{folder} holds no {RESULT}, so it is no result of jaxfl"
         require(kind, none)
@@ -274,7 +262,7 @@ def _selected(
 ) -> xarray.Dataset:
     """The cells that the options select; options for axes ``elsewhere`` are ignored."""
     where: dict[str, list[str]] = {}  # several of one axis add up
-    for name, values in _pairs("where", given):
+    for name, values in _pairs("where", "AXIS=VALUE", given):
         if name not in elsewhere:
             where.setdefault(name, []).extend(filter(None, values.split(",")))
     ds = restrict(ds, where)

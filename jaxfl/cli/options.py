@@ -11,14 +11,13 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from jaxfl.cli.written import Among, Read, flag, pair, real, records, rounds, text, whole
+from jaxfl.cli.written import LIMITS, Among, Read, flag, pair, real, records, rounds, text, whole
 from jaxfl.core.checks import conforms
 from jaxfl.core.errors import InputError, require
 from jaxfl.engine.stopping import Stop
 
 __all__ = [
     "DEFAULTS",
-    "MOST",
     "Counts",
     "Option",
     "Session",
@@ -27,7 +26,6 @@ __all__ = [
     "help_of",
     "hyper",
     "options",
-    "stored",
 ]
 
 
@@ -78,9 +76,6 @@ SHARE = real(above=0, below=1)
 POSITIVE = real(above=0)
 # without clients of the data's own
 DEFAULTS: dict[str, Any] = {"clients": 10, "partition": "iid"}
-# the fields of a Stop
-LIMITS = {"loss": "target_loss", "bound": "loss_bound", "sigma": "loss_sigma"}
-LIMITS |= {"seconds": "max_seconds", "bits": "max_bits"}
 SEED = whole(0, 2**31 - 1)
 MOST = 100_000  # seeds
 

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
 from jaxfl.algorithms.defaults import defaults
-from jaxfl.algorithms.registry import ALGORITHMS, TABLES, algorithm
+from jaxfl.algorithms.registry import ALGORITHMS, TABLES
 from jaxfl.cli.build import DEMO, choose_algorithm
 from jaxfl.cli.options import Counts, Option, Session, Setup, Study, help_of, hyper, options
 from jaxfl.cli.written import Among, flag, real, text, whole
@@ -31,7 +31,6 @@ __all__ = [
     "checked",
     "documented",
     "hyper_parameters",
-    "join_negatives",
     "larger",
     "options_of_runs",
     "parse",
@@ -56,6 +55,17 @@ class Parser(argparse.ArgumentParser):
     def __init__(self, **keywords: Any) -> None:
         super().__init__(prog="jaxfl", allow_abbrev=False, add_help=False, **keywords)
 
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Options may have underscores for dashes, and negative numbers for values."""
+        words: list[str] = []
+        for word in args:
+            negative = word.startswith("-") and reads(word)
+            if negative and words and words[-1].startswith("--") and "=" not in words[-1]:
+                words[-1] += "=" + word  # argparse takes -1e-3 for an option
+            else:
+                words.append(re.sub("^--[^=]*", lambda m: m[0].replace("_", "-"), word))
+        return super().parse_known_args(words, namespace)
+
     def error(self, message: str) -> NoReturn:
         match = re.match(r"argument (\S+): expected .*argument", message)
         if match:
@@ -75,7 +85,7 @@ class Parser(argparse.ArgumentParser):
             require(word.startswith("-"), lambda: f"{word!r} is one word too many", takes)
             name = word.split("=")[0]
             known = [flag.lstrip("-") for action in self._actions for flag in action.option_strings]
-            close = near(name.lstrip("-").replace("_", "-"), known)
+            close = near(name.lstrip("-"), known)
             hint = f"did you mean --{close}?" if close else otherwise
             raise InputError(f"There is no option {name}", hint)
 
@@ -92,7 +102,7 @@ class Once(argparse.Action):
 
 def documented(text: str) -> Parser:
     """A parser of the options that a help text explains; "..." stands for more values."""
-    parser = Parser()
+    parser = Parser(usage=text.splitlines()[0].removeprefix("usage: "))
     for option, takes, _ in SAID.findall(text):
         several = {"nargs": "+", "action": "extend", "metavar": takes.split()[0]} if takes else {}
         how: Any = several if takes.endswith("...") else {"action": Once} if takes else {}
@@ -136,7 +146,7 @@ def parser_of_runs() -> Parser:
         if isinstance(each.read, Among):
             how["choices"] = each.read.names
         parser.add_argument(flag(name), **how)
-    for name, param in _params().items():
+    for name, param in hyper_parameters().items():
         doc = param.doc.replace("%", "%%")
         parser.add_argument(hyper(name), dest=HYPER + name, action=Once, nargs="+", help=doc)
     parser.add_argument("--import", dest="files", action="append")  # it is run before
@@ -148,7 +158,7 @@ def parser_of_runs() -> Parser:
 def parse(command: str, words: Sequence[str]) -> tuple[Study, Session]:
     """What the command line asks for; with --extend the study has what is added."""
     parser = parser_of_runs()
-    found, rest = parser.parse_known_args(join_negatives(words))
+    found, rest = parser.parse_known_args(words)
     parser.finish(rest, "", f"`jaxfl {command} ALGORITHM --help` lists the options")
     raw = {name: value for name, value in vars(found).items() if value not in (None, False, [])}
     read = {name: _read(name, table()[name], raw[name]) for name in table() if name in raw}
@@ -166,13 +176,10 @@ def parse(command: str, words: Sequence[str]) -> tuple[Study, Session]:
 
 
 def _read(name: str, option: Option, words: Any) -> Any:
-    if option.read is None:
-        return words
-    if option.many == "repeat":
-        return dict(option.read(flag(name), word) for word in words)
-    if option.many:
-        return [option.read(flag(name), word) for word in words]
-    return option.read(flag(name), words)
+    if option.read is None or not option.many:
+        return option.read(flag(name), words) if option.read else words
+    values = [option.read(flag(name), word) for word in words]
+    return dict(values) if option.many == "repeat" else values
 
 
 def _alone(folder: str, raw: Mapping[str, Any]) -> None:
@@ -194,7 +201,7 @@ def _study(raw: Mapping[str, Any], read: Mapping[str, Any], added: bool) -> Stud
     }
     numbers = {
         name: [number(name, word, param.integer) for word in raw[HYPER + name]]
-        for name, param in _params().items()
+        for name, param in hyper_parameters().items()
         if HYPER + name in raw
     }
     if "rounds" in read:
@@ -268,12 +275,7 @@ def number(name: str, word: str, integer: bool) -> Any:
     return reader(hyper(name), word)
 
 
-def hyper_parameters() -> list[str]:
-    """Names of all hyper-parameters of algorithms and parts."""
-    return [*_params()]
-
-
-def _params() -> dict[str, Param]:
+def hyper_parameters() -> dict[str, Param]:
     """The hyper-parameters of all algorithms and parts; whole numbers where they are in all of them."""
     made = ("algorithm", "compressor", "sampler", "participation")
     found: dict[str, Param] = {}
@@ -283,43 +285,23 @@ def _params() -> dict[str, Param]:
     return found
 
 
-def join_negatives(words: Sequence[str]) -> list[str]:
-    """Join ``--lr -1e-3`` into one word, since `argparse` takes -1e-3 for an option."""
-    out: list[str] = []
-    for word in words:
-        negative = word.startswith("-") and reads(word)
-        if negative and out and out[-1].startswith("--") and "=" not in out[-1]:
-            out[-1] += "=" + word
-        else:
-            out.append(word)
-    return out
-
-
 # --- help ----------------------------------------------------------------------------------------
-
-
-def entry(name: str, doc: str) -> str:
-    """An option and its explanation."""
-    head, first = f"  {name}", " " * 28
-    return textwrap.fill(doc, 104, initial_indent=f"{head:<26}  ", subsequent_indent=first)
 
 
 def options_of_runs(command: str, words: Sequence[str]) -> str:
     """The options, with the hyper-parameters of the algorithms that ``words`` describe."""
     study, _ = parse(command, [word for word in words if word not in ("-h", "--help")])
     names = study.algorithms or [DEMO]
-    if command == "run":
-        made = [choose_algorithm(dataclasses.replace(study.setup, algorithm=names[0]))]
-    else:
-        made = [algorithm(name) for name in names]
+    made = [choose_algorithm(dataclasses.replace(study.setup, algorithm=name)) for name in names]
     about = "; ".join(f"{each.summary} ({each.paper})" for each in made)
     lines = [f"hyper-parameters of {' or '.join(each.name for each in made)}:"]
     lines.append(textwrap.indent(textwrap.fill(f"{about}.  {SYMBOLS}", 102), "  ") + "\n")
     found = [defaults(each) for each in made]
     for name, param in {param.name: param for each in made for param in each.params}.items():
         texts = dict.fromkeys(each[name] for each in found if name in each)
-        default = (
-            f" (default: {' or '.join(texts)})" if texts and "(default" not in param.doc else ""
-        )
-        lines.append(entry(f"{hyper(name)} {'K' if param.integer else 'X'}", param.doc + default))
+        default = f" (default: {' or '.join(texts)})" if texts else ""
+        doc = param.doc + default * ("(default" not in param.doc)
+        head = f"  {hyper(name)} {'K' if param.integer else 'X'}"
+        look: Any = {"initial_indent": f"{head:<26}  ", "subsequent_indent": " " * 28}
+        lines.append(textwrap.fill(doc, 104, **look))
     return "\n".join([*lines, "", help_of(*KINDS)])

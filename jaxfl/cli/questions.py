@@ -14,10 +14,10 @@ from jaxfl.audit import questions
 from jaxfl.audit.attack import audit
 from jaxfl.audit.calculators import CALCULATORS
 from jaxfl.audit.ranges import FLAGS, NUMBERS, WORDS
-from jaxfl.cli.parser import Parser, hyper_parameters
+from jaxfl.cli.parser import Once, Parser, hyper_parameters
 from jaxfl.cli.report import print_json
 from jaxfl.cli.written import flag
-from jaxfl.core.errors import InputError, require
+from jaxfl.core.errors import require
 from jaxfl.core.params import reads, whole
 from jaxfl.privacy.accountants import STATUS
 from jaxfl.privacy.claims import Condition
@@ -26,8 +26,8 @@ __all__ = ["parameters", "question_parser", "run_account", "run_audit", "run_cal
 
 # Options whose values are words; all others take numbers, or are flags.
 TEXTS = (
-    "adjacency", "as", "clip_mode", "clip_what", "compressor", "find", "method", "noise", "sampler",
-    "seen",
+    "adjacency", "algorithm", "as", "clip_mode", "clip_what", "compressor", "find", "method", "name",
+    "noise", "sampler", "seen",
 )  # fmt: skip
 # Parameters of jaxfl.audit.attack.audit that are no options.
 NO_OPTIONS = {
@@ -37,6 +37,9 @@ NO_OPTIONS = {
     "event": "in Python give it to jaxfl.audit.attack.audit",
     "chunk": "in Python give it to jaxfl.audit.attack.audit",
 }
+NO_DATA = dict.fromkeys(
+    ("data", "model"), "no data are read; give what the proof needs of them, such as --samples"
+)
 UNFLAGGED = "none: the proven eps is not above the paper's by more than 1 %"
 FLAGGED = "the proven eps is above the paper's by more than 1 %", "no eps is proven"
 FORMULAS = ("mask", "batch_clip", "theorem_k")
@@ -184,7 +187,7 @@ def question_parser(command: str) -> Parser:
     else:
         names |= {*NUMBERS, *FLAGS, *WORDS, "sampler", "adjacency", "as"}
     for name in sorted(names - {"json"}):
-        parser.add_argument(flag(name), nargs="?", const="true")
+        parser.add_argument(flag(name), nargs="?", const="true", action=Once)
     parser.add_argument("--json", action="store_true")
     return parser
 
@@ -193,16 +196,17 @@ def _answer(
     command: str, first: str, ask: Callable[..., dict[str, Any]], words: Sequence[str]
 ) -> None:
     """Print the answer: one line per value, or one JSON object."""
-    name = words[0]
-    require(
-        not name.startswith("-"), lambda: f"jaxfl {command} begins with a {first}, not with {name}"
-    )
-    options = _pairs(words[1:])
-    for option in set(options) & set(NO_OPTIONS if command == "audit" else ()):
-        unknown = f"jaxfl {command} takes no --{option} {options[option]}"
-        raise InputError(unknown, NO_OPTIONS[option])
-    as_json = options.pop("json", False)
-    answer = ask(name, **options)
+    begins = f"jaxfl {command} begins with a {first}, not with {words[0]}"
+    require(not words[0].startswith("-"), begins)
+    others = NO_DATA | (NO_OPTIONS if command == "audit" else {})
+    for name in (word[2:].partition("=")[0] for word in words if word.startswith("--")):
+        require(name not in others, f"jaxfl {command} takes no --{name}", others.get(name, ""))
+    parser = question_parser(command)
+    found, rest = parser.parse_known_args(words)
+    parser.finish(rest, "write --name value", f"`jaxfl {command} --help` explains the options")
+    given = {name: _value(name, text) for name, text in vars(found).items() if text is not None}
+    as_json, name = given.pop("json"), given.pop(first.lower())
+    answer = ask(name, **given)
     if as_json:
         print_json(answer)
         return
@@ -265,34 +269,14 @@ def _audit(
     return {**found._asdict(), **{name: getattr(found, name) for name in derived}}
 
 
-def _pairs(words: Sequence[str]) -> dict[str, Any]:
-    """Values of ``--name value`` and ``--name=value``; True for ``--name`` alone."""
-    out: dict[str, Any] = {}
-    left = list(words)
-    while left:
-        word = left.pop(0)
-        is_option, bad = word.startswith("--") and len(word) > 2, f"{word!r} is not an option"
-        require(is_option, bad, "write --name value")
-        flag, given, value = word[2:].partition("=")
-        if not given:
-            value = left.pop(0) if left and not left[0].startswith("--") else "true"
-        name, read = flag.replace("-", "_"), _value(value)
-        unread = f"--{flag} does not apply, since no data are read"
-        way = "give what the proof needs of them, such as --samples, the records of a client"
-        require(name not in ("data", "model"), unread, way)
-        twice = f"Option --{flag} is given twice, the second time as {value}"
-        require(name not in out, twice)
-        word = f"--{flag} {value} must be a number"
-        require(name in TEXTS or not isinstance(read, str), word)
-        out[name] = read
-    return out
-
-
-def _value(text: str) -> Any:
-    """A number, true or false, else the text."""
-    if reads(text):
+def _value(name: str, text: Any) -> Any:
+    """A number, true or false, or a text where the option takes one."""
+    if isinstance(text, str) and reads(text):
         return int(text) if text.lstrip("+-").isdigit() else float(text)
-    return {"true": True, "false": False}.get(text.lower(), text)
+    found = {"true": True, "false": False}.get(str(text).lower(), text)
+    word = name in TEXTS or isinstance(found, bool)
+    require(word, "must be a number", **{flag(name): text})
+    return found
 
 
 def _shown(value: Any) -> str:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from jaxfl.core.errors import printable
 from jaxfl.core.progress import plural
 from jaxfl.core.types import Algorithm, Clients, Origin, Problem, Source
 from jaxfl.engine import results
@@ -21,7 +22,7 @@ from jaxfl.views.words import in_units
 if TYPE_CHECKING:
     import xarray
 
-__all__ = ["amount", "facts", "head", "print_json", "print_table", "summary"]
+__all__ = ["amount", "facts", "head", "print_files", "print_json", "print_table", "summary"]
 
 
 def head(algorithm: Algorithm, problem: Problem, rounds: int) -> str:
@@ -45,6 +46,12 @@ def print_table(table: Table) -> None:
 def print_json(value: Any) -> None:
     """Print a result of ``--json``: numbers that are not finite are "nan", "inf" and "-inf"."""
     print(json.dumps(results.plain(value), indent=2, ensure_ascii=False, default=str))
+
+
+def print_files(files: Sequence[Path], before: str = "") -> None:
+    """Print the names of files, one per line."""
+    for file in files:
+        print(printable(f"{before}{file}"))
 
 
 def facts(ds: xarray.Dataset, files: Sequence[Path] = ()) -> dict[str, Any]:

@@ -13,20 +13,21 @@ from jaxfl.core.errors import assigned, printable, require
 from jaxfl.core.params import MOST, choice, number, reads
 
 __all__ = [
-    "Among", "Read", "as_typed", "command", "flag", "pair", "real", "records", "rounds", "suggested",
-    "text", "whole",
+    "LIMITS", "Among", "Read", "as_typed", "command", "flag", "pair", "real", "records", "rounds",
+    "suggested", "text", "whole",
 ]  # fmt: skip
 
 MANY = ("--data-option", "--partition-option")  # whose values are NAME=VALUE
 
-STOP = {"loss": "target-loss", "bound": "loss-bound", "sigma": "loss-sigma"}  # others: max-NAME
+# the options of the fields of a :class:`jaxfl.Stop`
+LIMITS = {"loss": "target_loss", "bound": "loss_bound", "sigma": "loss_sigma"}
+LIMITS |= {"seconds": "max_seconds", "bits": "max_bits"}
 
 
 def flag(name: str) -> str:
     """How a name is written on the command line; ``stop.NAME`` is a field of :class:`jaxfl.Stop`."""
     name = "on" if name == "executor" else name
-    if name.startswith("stop."):
-        name = STOP.get(name[5:], f"max-{name[5:]}")
+    name = LIMITS.get(name.removeprefix("stop."), name) if name.startswith("stop.") else name
     return "--" + name.replace("_", "-")
 
 

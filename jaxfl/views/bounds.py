@@ -24,7 +24,7 @@ import numpy as np
 
 from jaxfl.algorithms.bounds import Bound, Case, Family, Measured
 from jaxfl.algorithms.registry import PAPERS
-from jaxfl.core.errors import InputError
+from jaxfl.core.errors import require
 from jaxfl.core.params import number
 from jaxfl.engine import results
 
@@ -41,9 +41,8 @@ FAMILIES: dict[str, Family] = {
 def possible(*about: Any) -> Case:
     """Raise unless a bound exists, and can be computed from these fields of a case."""
     case = Case(*about)
-    if case.algorithm not in FAMILIES:
-        ways = f"there are those of {', '.join(FAMILIES)}"
-        raise InputError(f"No bound is known to draw for {case.algorithm}", ways)
+    none = f"No bound is known to draw for {case.algorithm}"
+    require(case.algorithm in FAMILIES, none, f"there are those of {', '.join(FAMILIES)}")
     FAMILIES[case.algorithm].check(case)
     return case
 
@@ -57,11 +56,7 @@ def bounds(ds: xarray.Dataset, lam: float | None = None) -> list[Bound]:
     case = possible(*fixed, about["values"], about["facts"], about["sources"])
     if lam is not None:
         number("lam", lam, above=0, remedy="it is the constant of strong convexity")
-    loss = ds["loss"].values
-    measured = Measured(
-        ds["round"].values[1:],
-        float(loss[0]),
-        float(np.nanmin(loss)),
-        float(settings["objective"].split()[1]) != 0,
-    )
+    loss, regularized = ds["loss"].values, float(settings["objective"].split()[1]) != 0
+    ends = float(loss[0]), float(np.nanmin(loss))
+    measured = Measured(ds["round"].values[1:], *ends, regularized)
     return FAMILIES[case.algorithm].bounds(case, measured, lam)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import pandas
     import xarray
 
-__all__ = ["Array", "Grid", "final", "is_sweep", "over_seeds", "relabelled", "restrict"]
+__all__ = ["Array", "Grid", "final", "is_sweep", "over_seeds", "relabelled", "restrict", "used"]
 
 Array: TypeAlias = npt.NDArray[Any]
 
@@ -69,8 +69,8 @@ def _as_sweep(ds: xarray.Dataset, called: str) -> xarray.Dataset:
     out = ds[series].assign(each).expand_dims(algorithm=[called], seed=np.zeros(1, np.int32))
     kind, why, *_ = about["settings"].get("proof", ("proven", ""))
     about["proofs"] = [{"place": [0], "kind": kind, "why": why}] if why else []
-    about["axes"] = {"algorithm": {"values": [called], "static": True}}
-    about |= {"kind": "sweep", "paired": False}
+    axes = {"algorithm": {"values": [called], "static": True}}
+    about |= {"kind": "sweep", "paired": False, "axes": axes}
     out = out.assign({name: ("algorithm", [value]) for name, value in facts.items()})
     return out.assign_attrs(config=json.dumps(about, ensure_ascii=False))
 
@@ -175,30 +175,23 @@ class Grid:
     def setting(self) -> list[str]:
         """The problem, and the axes that have one value, in words."""
         named, spans = self.about["settings"], {*self.axes}
-        words = [named["model"]] if "model" in named and "model" not in spans else []
-        if isinstance(named.get("problem"), str) and not {"problem", "data"} & spans:
-            words.append(f"on {named['problem']}")
-        out = [" ".join(words)] if words else []
-        each = self.cells["n"].unique().tolist()
-        if len(each) == 1 and "clients" not in spans:
-            out.append(plural(each[0], "client"))
-        if named.get("partition") and not {"problem", "partition", "alpha"} & spans:
-            out.append(named["partition"])
-        if named.get("weights", "equal") != "equal":
-            out.append("weighted clients")
-        for name in self.axes:
-            if self.ds.sizes[name] == 1 and name != "algorithm":
-                out += [self.label(name, value) for value in self.cells[name].dropna().unique()]
-        return out
+        problem, clients = named.get("problem"), self.cells["n"].unique().tolist()
+        known = isinstance(problem, str) and not {"problem", "data"} & spans
+        model = [named["model"]] if "model" in named and "model" not in spans else []
+        split = not {"problem", "partition", "alpha"} & spans and named.get("partition")
+        fixed = [name for name in self.axes if self.ds.sizes[name] == 1 and name != "algorithm"]
+        words = [
+            " ".join([*model, *[f"on {problem}"] * known]),
+            plural(clients[0], "client") * (len(clients) == 1 and "clients" not in spans),
+            split or "",
+            "weighted clients" * (named.get("weights", "equal") != "equal"),
+            *(self.label(name, v) for name in fixed for v in self.cells[name].dropna().unique()),
+        ]
+        return [said for said in words if said]
 
     def heading(self) -> str:
         """The setting, and how many seeds there are."""
         return ", ".join([*self.setting(), plural(self.ds.sizes["seed"], "seed")])
-
-    def delta(self) -> str:
-        """The delta of every eps; empty where they differ, or nothing has noise."""
-        each = self.cells["delta_of_eps"].dropna().unique()
-        return number(each[0]) if len(each) == 1 else ""
 
     def short(self, axis: str) -> str:
         """The letter or the plain name of an axis or a metric, or the user's name of it."""
@@ -208,6 +201,8 @@ class Grid:
     def name(self, axis: str) -> str:
         """The letter or the words for an axis or a metric, or the user's name of it."""
         known = {**NAMES, **SYMBOLS, **self.about.get("labels", {})}
+        if axis == "eps_spent" and self.cells["stated"].any():
+            return "stated ε"
         return known.get(axis) or axis.replace("_", " ")
 
     def label(self, axis: str, value: Any) -> str:
@@ -223,15 +218,16 @@ class Grid:
 def relabelled(ds: xarray.Dataset, labels: Mapping[str, str]) -> xarray.Dataset:
     """The result with other names of algorithms, axes and metrics, and other texts on axes."""
     grid = Grid.of(ds)
-    texts = [name for name in grid.axes if grid.ds[name].dtype.kind not in "iuf"]
-    new = {name: [str(value) for value in grid.ds[name].values] for name in texts}
-    known = [*itertools.chain(*new.values()), *grid.axes, *grid.metrics()]
+    texts = {
+        n: [*map(str, grid.ds[n].values)] for n in grid.axes if grid.ds[n].dtype.kind in "bOUT"
+    }
+    known = [*itertools.chain(*texts.values()), *grid.axes, *grid.metrics()]
     for old in labels:
         require(old in known, closest("algorithm, axis or metric in this sweep named", old, known))
+    new = {name: [labels.get(v, v) for v in values] for name, values in texts.items()}
     for name, values in new.items():
-        new[name] = [labels.get(value, value) for value in values]
         alike = f"Two values of {name} cannot have one label"
-        require(len({*new[name]}) == len(values), alike, "give each one of its own")
+        require(len({*values}) == len(values), alike, "give each one of its own")
     return grid.described(grid.ds.assign_coords(new), labels=dict(labels))
 
 
@@ -263,6 +259,12 @@ def _place(name: str, known: Sequence[Any], value: Any) -> int:
 def final(ds: xarray.Dataset, name: str) -> xarray.DataArray:
     """The value of each cell and seed at its last round; NaN where it diverged or has not run."""
     return Grid.of(ds).final(name)
+
+
+def used(cells: pandas.DataFrame) -> pandas.DataFrame:
+    """The rounds and the hyper-parameters of cells, by their names."""
+    found = cells.filter(regex="^used_").rename(columns=lambda name: name.removeprefix("used_"))
+    return found.assign(rounds=cells["last_round"])
 
 
 def over_seeds(values: xarray.DataArray) -> tuple[xarray.DataArray, xarray.DataArray]:

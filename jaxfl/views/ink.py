@@ -23,7 +23,6 @@ from jaxfl.views.words import number
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
 __all__ = ["FORMATS", "Line", "Panel", "frame", "logarithmic", "picture", "powers", "save", "write"]
@@ -31,7 +30,7 @@ __all__ = ["FORMATS", "Line", "Panel", "frame", "logarithmic", "picture", "power
 COLUMN, FULL = 3.3, 6.9  # inches: the width of one column of a paper, and of two
 TITLE, TEXT, SMALL = 9.0, 8.0, 7.0  # points
 CHARACTER = 0.0078  # inches per point of type: the width of a character on average
-LEADING = 0.0172  # inches per point of type, from line to line
+LEADING = 0.0178  # inches per point of type, from line to line
 HANDLE = 0.42  # inches of a legend's entry beside its words
 SIZES = {1: 1.9, 2: 1.75, 3: 1.5}  # inches of a panel's height, by the panels in a row
 LOW = 1.3  # of more
@@ -49,8 +48,11 @@ STYLES: tuple[Any, ...] = ("solid", (0, (5, 1.5)), (0, (1.5, 1.2)), (0, (5, 1.2,
 OTHER: Any = (0, (3, 1, 1, 1, 1, 1))  # of algorithms without the axis that the styles stand for
 MARKERS = ("o", "s", "^", "D", "v", "p", "<", ">", "P", "X", "h", "d")
 GREY = "#555555"
-SUFFIXES = {".png": {}, ".pdf": {"CreationDate": None}, ".svg": {"Date": None}}
-FORMATS = tuple(suffix[1:] for suffix in SUFFIXES)
+FORMATS: dict[str, dict[str, Any]] = {  # without dates, and quickly
+    "png": {"pil_kwargs": {"compress_level": 1}},
+    "pdf": {"metadata": {"CreationDate": None}},
+    "svg": {"metadata": {"Date": None}},
+}
 
 MARGIN = 0.06  # of a vertical axis, beyond its values
 DECADE = 10.0 * (1 + 1e-9)  # an axis whose values span more is logarithmic
@@ -77,14 +79,8 @@ class Line(NamedTuple):
     marker: str = ""
     width: float = 1.2  # points
     steps: str = "default"  # or "steps-pre": the later of two values holds between them
-    size: float = 3.5  # points, of markers
-    spread: Any = None  # error of x, of a single point
     kind: str = ""  # what its style or its marker stands for, in a second row of the legend
     ends: bool = False  # in a cross
-
-    @property
-    def cut(self) -> bool:
-        return not np.isfinite(np.asarray(self.y, np.float64)).all()
 
     def look(self) -> dict[str, Any]:
         color, style = self.color, self.style
@@ -93,7 +89,7 @@ class Line(NamedTuple):
             "linestyle": STYLES[style % len(STYLES)] if isinstance(style, int) else style,
             "marker": self.marker,
             "linewidth": self.width,
-            "markersize": self.size,
+            "markersize": 3.5 if style != "none" else 8.0 if self.marker == "*" else 5.0,
         }
         if style == "none" and self.marker in (*MARKERS, "*"):  # points may lie on each other
             look |= {"markeredgecolor": "white", "markeredgewidth": 0.5}
@@ -102,13 +98,12 @@ class Line(NamedTuple):
     def live(self) -> Line:
         """Its part before the first value that is not finite; there also before those beyond ``CAP``."""
         x, y = np.asarray(self.x, np.float64), np.asarray(self.y, np.float64)
-        live = len(y)
-        if self.cut:
-            live = int(np.argmin(np.append(np.abs(y) <= CAP * abs(y[0]), False)))
-        error = self.error
+        ends = not np.isfinite(y).all()
+        beyond = ~(np.abs(y) <= CAP * abs(y[0])) if ends else np.zeros(len(y), bool)
+        live, error = int(np.argmax(np.append(beyond, True))), self.error
         if error is not None:
             error = np.broadcast_to(np.asarray(error, np.float64)[..., :live], (2, live))
-        return self._replace(x=x[:live], y=y[:live], error=error, ends=self.cut)
+        return self._replace(x=x[:live], y=y[:live], error=error, ends=ends)
 
     def shown(self) -> Array:
         """The values that the vertical axis has to show."""
@@ -126,42 +121,29 @@ class Panel(NamedTuple):
     lines: Sequence[Line]
     logarithmic: bool | None = False  # across; None: if the lines end a decade apart
     powers: bool | None = None  # logarithmic upwards; None: if the values span a decade
-    until: float = math.nan  # where a linear horizontal axis ends
 
 
 # --- pictures of lines ---------------------------------------------------------------------------
 
 
-def picture(
-    title: str,
-    rows: Sequence[Sequence[Panel]],
-    notes: Sequence[str] = (),
-    *,
-    heights: Sequence[float] | None = None,
-) -> Figure:
+def picture(title: str, rows: Sequence[Sequence[Panel]], notes: Sequence[str] = ()) -> Figure:
     """Panels of equal width, with one legend.
 
     Those with one label share that axis.  Where one vertical axis would flatten lines, panels share it
-    only if they have one title, too.  ``heights`` are those of the rows, relative to each other.
+    only if they have one title, too.
     """
-    columns, shares = max(map(len, rows)), heights or (1.0,) * len(rows)
+    columns = max(map(len, rows))
     height = SIZES.get(columns, LOW)
-    panels = {
-        (i, j): panel._replace(lines=[line.live() for line in panel.lines])
-        for i, row in enumerate(rows)
-        for j, panel in enumerate(row)
-    }
+    panels = {(i, j): panel for i, row in enumerate(rows) for j, panel in enumerate(row)}
+    panels = {at: p._replace(lines=[line.live() for line in p.lines]) for at, p in panels.items()}
     uprights = _uprights(panels)
     covered = {place: _covered(panel.lines, uprights[place]) for place, panel in panels.items()}
     apart = len({*uprights.values()}) > len({panel.up for panel in panels.values()})
-    figure = frame(
-        title,
-        sum(shares) * height + 0.24 * len(rows),
-        _key(line for panel in panels.values() for line in panel.lines),
-        [*notes, *[APART] * apart, *[UNDER] * any(map(any, covered.values()))],
-        COLUMN if columns == 1 else FULL,
-    )
-    grid = figure.subplots(len(rows), columns, squeeze=False, height_ratios=shares)
+    key = _key(line for panel in panels.values() for line in panel.lines)
+    notes = [*notes, *[APART] * apart, *[UNDER] * any(map(any, covered.values()))]
+    width = COLUMN if columns == 1 else FULL
+    figure = frame(title, (height + 0.24) * len(rows), key, notes, width)
+    grid = figure.subplots(len(rows), columns, squeeze=False)
     first: dict[Any, Axes] = {}  # of those that share an axis
     for (i, j), ax in np.ndenumerate(grid):
         if (i, j) not in panels:
@@ -175,7 +157,7 @@ def picture(
             ax.sharey(first[upright])
         _draw(ax, panel.lines, covered[i, j])
         if left is None or left.up != panel.up:
-            room = int(height * shares[i] / (CHARACTER * TEXT))
+            room = int(height / (CHARACTER * TEXT))
             ax.set_ylabel(textwrap.fill(panel.up, room), fontsize=TEXT)
         else:
             ax.tick_params(labelleft=uprights[i, j - 1] != upright)
@@ -184,7 +166,7 @@ def picture(
         else:
             ax.tick_params(labelbottom=False)
         if above is None or above.title != panel.title:
-            room = int(figure.get_figwidth() / columns / (CHARACTER * TEXT))
+            room = int(width / columns / (CHARACTER * TEXT))
             ax.set_title(textwrap.fill(panel.title, room), fontsize=TEXT, pad=3)
         if not ax.has_data():
             at = {"transform": ax.transAxes, "ha": "center", "color": GREY, "fontsize": SMALL}
@@ -226,12 +208,8 @@ def _uprights(panels: dict[tuple[int, int], Panel]) -> dict[tuple[int, int], Upr
 
     whole = {up: upright(up) for up in {panel.up for panel in panels.values()}}
     own = {place: upright(panel.up, panel.title) for place, panel in panels.items()}
-    apart = {
-        each.up
-        for each in own.values()
-        for log in [whole[each.up].log]
-        if whole[each.up].length(log) > FLATTENED * each.length(log)
-    }
+    pairs = [(each, whole[each.up]) for each in own.values()]
+    apart = {a.up for a, b in pairs if b.length(b.log) > FLATTENED * a.length(b.log)}
     return {place: each if each.up in apart else whole[each.up] for place, each in own.items()}
 
 
@@ -250,8 +228,7 @@ def _covered(lines: Sequence[Line], upright: Upright) -> list[int]:
 
 def _key(lines: Iterable[Line]) -> dict[str, Line]:
     """The entries of the legend: the labels, then the kinds."""
-    labels: dict[str, Line] = {}
-    kinds: dict[str, Line] = {}
+    labels, kinds = dict[str, Line](), dict[str, Line]()
     for line in lines:
         first, points = line, line.style == "none"
         if line.kind:
@@ -267,10 +244,7 @@ def _draw(ax: Axes, lines: Sequence[Line], covered: Sequence[int]) -> None:
 
     A line that is ``covered`` by others is wide and pale.
     """
-    from matplotlib.collections import LineCollection, PolyCollection
-    from matplotlib.lines import Line2D
-
-    shapes: dict[Any, list[Any]] = {PolyCollection: [], LineCollection: []}
+    bars = list[Any]()
     for line, under in zip(lines, covered, strict=True):
         x, y, look = np.asarray(line.x), np.asarray(line.y), line.look() | {"drawstyle": line.steps}
         if under:
@@ -279,30 +253,23 @@ def _draw(ax: Axes, lines: Sequence[Line], covered: Sequence[int]) -> None:
             continue
         if not line.marker and line.steps == "default" and len(y) <= SPARSE:
             look["marker"] = "o" if len(y) == 1 else "."
-        ax.add_line(Line2D(x, y, label=line.label, **look))
+        ax.plot(x, y, label=line.label, **look)
+        color = look["color"]
         if line.error is not None and np.isfinite(line.error[1]).any():
-            low, high, color = y - line.error[0], y + line.error[1], look["color"]
-            around = np.column_stack([np.append(x, x[::-1]), np.append(low, high[::-1])])
-            shapes[PolyCollection if len(y) > 1 else LineCollection].append((around, color))
-        if line.spread is not None:
-            across = [(x[0] - line.spread, y[0]), (x[0] + line.spread, y[0])]
-            shapes[LineCollection].append((across, look["color"]))
+            low, high = y - line.error[0], y + line.error[1]
+            if len(y) > 1:
+                ax.fill_between(x, low, high, color=color, alpha=0.18, linewidth=0)
+            else:
+                bars.append((x[0], low[0], high[0], color))
         if line.ends:
-            cross: Any = {"marker": "X", "markersize": 6, "clip_on": False, "zorder": 4}
-            ax.add_line(Line2D(x[-1:], y[-1:], color=look["color"], **cross))
-    for kind, found in shapes.items():
-        if found:
-            paths, colors = zip(*found, strict=True)
-            look = {"linewidth": 0.9} if kind is LineCollection else {"linewidth": 0, "alpha": 0.18}
-            ax.add_collection(kind(paths, color=colors, **look))
-    ax.autoscale_view()
+            ax.plot(x[-1], y[-1], "X", color=color, markersize=6, clip_on=False, zorder=4)
+    if bars:
+        ax.vlines(*zip(*bars, strict=True), linewidth=0.9)
 
 
 def _up(ax: Axes, upright: Upright) -> None:
     """The vertical axis."""
     low, high = upright.low, upright.high
-    formatter: Any = ax.yaxis.get_major_formatter()
-    formatter.set_useOffset(False)  # it would be written over words
     if math.isnan(low):
         ax.set_yticks([])
     elif upright.log:
@@ -310,38 +277,32 @@ def _up(ax: Axes, upright: Upright) -> None:
         powers(ax.yaxis, low, high)
         room = max(1.15, (high / low) ** MARGIN)
         ax.set_ylim(low / room, high * room)
-    else:
-        room = MARGIN * (high - low)
-        if high - low <= FLAT * max(abs(low), abs(high)):
-            room = MARGIN * abs(high) or 1.0  # digits that rounding made are no axis
+    else:  # digits that rounding made are no axis
+        flat = high - low <= FLAT * max(abs(low), abs(high))
+        room = MARGIN * (abs(high) if flat else high - low) or 1.0
         ax.set_ylim(low - room, high + room)
+        ax.ticklabel_format(axis="y", useOffset=False)  # it would be written over words
 
 
 def _across(ax: Axes, panels: Sequence[Panel]) -> None:
     """The horizontal axis of these panels."""
-    from matplotlib.ticker import MaxNLocator
-
     every = [np.asarray(line.x) for p in panels for line in p.lines if len(line.x)] or [np.zeros(1)]
     values, last = np.unique(np.concatenate(every)), [x[-1] for x in every]
-    log, until = panels[0].logarithmic, panels[0].until
+    log = panels[0].logarithmic
     if log is None:
         log = max(last) > DECADE * min(last) > 0
     if log and values[-1] > 0:
         ax.set_xscale("log", nonpositive="mask")
-        ax.autoscale(axis="x")
         powers(ax.xaxis, values[values > 0][0], max(last))
-    else:
-        if (values == np.round(values)).all():
-            ax.xaxis.set_major_locator(MaxNLocator(4, integer=True))
-        if math.isfinite(until):
-            ax.set_xlim(-0.05 * until or -1.0, 1.05 * until or 1.0)
+    elif (values == np.round(values)).all():
+        ax.locator_params(axis="x", nbins=4, integer=True)
 
 
 # --- frames --------------------------------------------------------------------------------------
 
 
 def frame(
-    title: str, height: float, key: dict[str, Line], notes: Sequence[str], width: float = FULL
+    title: str, height: float, key: dict[str, Line], notes: Sequence[str], width: float
 ) -> Figure:
     """A figure with room for panels of this height, between its texts.
 
@@ -364,11 +325,10 @@ def frame(
     engine: Any = figure.get_layout_engine()
     engine.set(rect=(0, below / whole, 1, height / whole), wspace=0.02, hspace=0.02)
     if titles:
-        look: dict[str, Any] = {"ha": "center", "va": "top", "linespacing": 1.15}
-        figure.text(0.5, 1 - EDGE / whole, "\n".join(titles), fontsize=TITLE, **look)
+        figure.text(0.5, 1 - EDGE / whole, "\n".join(titles), fontsize=TITLE, ha="center", va="top")
     if lines:
-        look = {"color": GREY, "va": "bottom", "linespacing": 1.15}
-        figure.text(EDGE / width, EDGE / whole, "\n".join(lines), fontsize=SMALL, **look)
+        foot = figure.text(EDGE / width, EDGE / whole, "\n".join(lines), fontsize=SMALL)
+        foot.set(color=GREY, va="bottom")
     if key:
         place: dict[str, Any] = {"loc": "upper center", "bbox_to_anchor": (0.5, 1 - head / whole)}
         handles = [Line2D([], [], **line.look()) for line in key.values()]
@@ -385,18 +345,14 @@ def logarithmic(values: Array) -> bool:
     return bool(known.size and known.min() > 0 and known.max() > DECADE * known.min())
 
 
-def powers(axis: Axis, low: float, high: float) -> None:
+def powers(axis: Any, low: float, high: float) -> None:
     """Label a logarithmic axis at powers of ten, or at 1, 2 and 5 times them, without overlap."""
     from matplotlib.ticker import LogLocator, NullLocator
 
     span = math.log10(high / low)
     axis.set_major_locator(LogLocator(subs=(1, 2, 5) if span < 2.1 else (1,)))
-    axis.set_major_formatter(_number)
+    axis.set_major_formatter(lambda value, place: number(value))
     axis.set_minor_locator(NullLocator())
-
-
-def _number(value: float, place: float) -> str:
-    return number(value)
 
 
 # --- files ---------------------------------------------------------------------------------------
@@ -405,20 +361,17 @@ def _number(value: float, place: float) -> str:
 def save(figure: Figure, folder: Path, name: str, formats: Iterable[str]) -> list[Path]:
     """One file for each format; its name is safe, whatever result it comes from."""
     safe = re.sub(r"[^A-Za-z0-9._+-]+", "_", name)
-    out = [folder / f"{safe}.{kind}" for kind in formats]
-    for path in out:
-        write(figure, path)
-    return out
+    return [write(figure, folder / f"{safe}.{kind}") for kind in formats]
 
 
-def write(figure: Figure, path: Path) -> None:
+def write(figure: Figure, path: Path) -> Path:
     """Write a figure reproducibly: without a date, without random names, with names as they are."""
     import matplotlib
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.backend_bases import get_registered_canvas_class
 
-    kind, dpi = path.suffix.lower(), figure.dpi
+    kind, dpi = path.suffix[1:].lower(), figure.dpi
     wrong = f"The name of the picture {str(path)!r} must end in .png, .pdf or .svg"
-    require(kind in SUFFIXES, wrong)
+    require(kind in FORMATS, wrong)
     path.parent.mkdir(parents=True, exist_ok=True)
     texts = [*figure.texts, *(text for key in figure.legends for text in key.get_texts())]
     for ax in figure.axes:
@@ -426,12 +379,9 @@ def write(figure: Figure, path: Path) -> None:
     for text in texts:  # they may hold a user's names, and these dollars
         text.set_parse_math(False)
         text.set_text("\n".join(map(printable, text.get_text().split("\n"))))
-    options: dict[str, Any] = {"metadata": SUFFIXES[kind]}
-    draw: Any = functools.partial(figure.savefig, format=kind[1:], dpi=DPI, **options)
-    if kind == ".png":  # savefig would lay all texts out twice, and compress for long
-        figure.set_dpi(DPI)
-        options["pil_kwargs"] = {"compress_level": 1}
-        draw = functools.partial(FigureCanvasAgg(figure).print_png, **options)
+    figure.set_dpi(DPI)
+    canvas: Any = get_registered_canvas_class(kind)(figure)  # savefig would lay texts out twice
     with matplotlib.rc_context({"svg.hashsalt": "jaxfl", "pdf.fonttype": 42}):
-        replace(path, draw)
+        replace(path, functools.partial(getattr(canvas, f"print_{kind}"), **FORMATS[kind]))
     figure.set_dpi(dpi)
+    return path

@@ -1,39 +1,51 @@
-"""Values against rounds, bits and gradients: the lines of a grid, and the figure of single runs."""
+"""The pictures of results: fronts of a metric and bits, heat maps, and curves of sweeps and runs."""
 
 from __future__ import annotations
 
+import itertools
 import math
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from jaxfl.algorithms.bounds import Bound
-from jaxfl.core.errors import require
+from jaxfl.core.errors import printable
+from jaxfl.core.files import replace
+from jaxfl.core.params import choice
+from jaxfl.core.progress import plural
 from jaxfl.engine import results
-from jaxfl.views.cells import Grid, over_seeds
-from jaxfl.views.ink import CAP, FLAT, GREY, Line, Panel, picture, write
-from jaxfl.views.words import prefix
+from jaxfl.engine.grid import TUNED
+from jaxfl.views import ink
+from jaxfl.views.cells import Grid, is_sweep, over_seeds, relabelled, used
+from jaxfl.views.ink import CAP, FLAT, GREY, Line, Panel
+from jaxfl.views.selection import AUTO, CRITERIA, Criterion, criterion_of, publishing, select
+from jaxfl.views.tables import remarks
+from jaxfl.views.words import number, prefix, span
 
 if TYPE_CHECKING:
+    import pandas
     import xarray
     from matplotlib.figure import Figure
 
+__all__ = ["OF_CLIENTS", "Scene", "curves", "draw", "figures", "front", "lines", "scene"]
 
-__all__ = ["ALONG", "OF_CLIENTS", "across", "curves", "lines", "scaled"]
-
-# what is drawn against: on the axis, and in the notes
-ALONG = {
-    "round": ("round", "communication rounds"),
-    "uplink_bits": ("uplink", "the bits that all clients sent so far"),
-    "gradients": ("gradients", "gradients of single examples"),
-}
-THOUSANDS = {"k": "thousands", "M": "millions", "G": "billions"}
-CROSS = f"A cross: from the next evaluation on infinite, or {CAP:g} times what it began with"
+PANELS = 12  # in one picture
+COLUMNS = 4  # of panels
+LINES = 15  # in one panel
+STYLED = 4  # values that line styles tell apart
+SHADED = 24  # values that colours tell apart where there is one algorithm
+SAME = 0.02  # relative difference up to which settings have the same gradients in a round
+CROSS = "A cross: the first of the seeds diverged."
+NOISE = ("eps", "delta", "sigma", "noise_constant")  # of which other notes tell
+CELL = (0.36, 0.24)  # inches of a square of a map
+# what is drawn against, of all clients so far
+ALONG = {"round": "round", "uplink_bits": "uplink", "gradients": "gradients"}
+LOST = f"A cross: from the next evaluation on infinite, or {CAP:g} times what it began with"
 OF_CLIENTS = "Line: median over clients; band: from the first to the ninth decile."
 ROOM = 4.0  # times the span of a curve: the most that a second one may take
-STEPS = "{} ε: of all that was released up to the next evaluated round."
 # what is drawn by default; behind it, for a single result, a second metric; and the words for each
 ROWS = {
     "loss": ("worst_client_loss", "mean over clients", "worst client"),
@@ -41,13 +53,456 @@ ROWS = {
 }
 
 
+def draw(
+    ds: xarray.Dataset, folder: str | Path, *, formats: Sequence[str] = ("png",), **options: Any
+) -> list[Path]:
+    """Write the :func:`figures`, which take the ``options``; returns the files' names.
+
+    The names begin with numbers, the headline's with 1; ``notes.txt`` has the notes in full.
+    Pictures of these formats that an earlier call left in the folder are replaced.
+    """
+    for name in formats or [""]:
+        choice("format", name, ink.FORMATS)
+    drawn, place, files = figures(ds, **options), Path(folder), list[Path]()
+    if is_sweep(ds):
+        drawn = {f"{i}-{name}": figure for i, (name, figure) in enumerate(drawn.items(), 1)}
+    for name, figure in drawn.items():
+        files += ink.save(figure, place, name, formats)
+    for path in place.glob("[0-9]*-*"):
+        own = re.fullmatch(r"\d+-(front|map|curves)-.*", path.name)
+        if own and path.suffix[1:] in formats and path not in files:
+            path.unlink()
+    if is_sweep(ds):
+        files.append(place / "notes.txt")
+        text = "\n".join(f"{name}\n{figure.get_label()}\n" for name, figure in drawn.items())
+        replace(files[-1], lambda file: file.write(text.encode()))
+    return files
+
+
+def figures(
+    ds: xarray.Dataset,
+    *,
+    choose_by: str = AUTO,
+    over: Sequence[str] | None = None,
+    allow_test: bool = False,
+    metrics: Sequence[str] | None = None,
+    title: str | None = None,
+    labels: Mapping[str, str] | None = None,
+) -> dict[str, Figure]:
+    """The pictures of a sweep, or of a run, by name, each a matplotlib figure that a notebook shows.
+
+    ``front-METRIC``: final values against uplink bits; ``map-METRIC``: final values over the first
+    two axes; ``curves-METRIC``: values against rounds, uplink bits and gradients, means over seeds
+    with standard errors.  First the best step size is chosen as in :func:`select`, by ``choose_by``
+    (``"none"``: show all).  ``metrics`` are what is drawn, by default what was chosen by and an
+    accuracy (or the loss); a criterion on validation data draws its metric on test data.  ``labels``
+    renames algorithms, axes, their values, and metrics.  ``get_label()`` of a figure is its notes in
+    full; they name the values of axes that have no room in the picture.  A run has one picture,
+    ``curves``, of :func:`jaxfl.plots.curves`.
+
+    >>> import jaxfl
+    >>> data = jaxfl.data.split("digits", clients=5)
+    >>> problem = jaxfl.make_problem(jaxfl.models.softmax_regression(64, 10), data)
+    >>> ds = jaxfl.sweep("ldp_gd", problem, rounds=5, eps=[1, 8], lr=[0.1, 0.3])
+    >>> list(figures(ds, choose_by="loss", metrics=["test_accuracy"]))
+    ['front-test_accuracy', 'map-test_accuracy', 'curves-test_accuracy']
+    """
+    ds, alone = relabelled(ds, labels or {}), not is_sweep(ds)
+    if alone:
+        return {"curves": curves(ds, title=title, metrics=metrics)}
+    grid = Grid.of(ds)
+    if choose_by != "none" and (over is not None or {*TUNED} & {*grid.axes}):
+        grid = Grid.of(select(ds, choose_by, over=over, allow_test=allow_test).ds)
+        choose_by = AUTO
+    chosen = criterion_of(grid, AUTO if choose_by == "none" else choose_by)
+    drawn, head = {}, grid.heading() if title is None else title
+    for rule in _rules(grid, chosen, metrics):
+        if not grid.per_client(rule.metric):
+            drawn[f"front-{rule.metric}"] = _front(grid, rule, head)
+            drawn[f"map-{rule.metric}"] = _map(grid, rule, head)
+        drawn[f"curves-{rule.metric}"] = _curves(grid, rule, head)
+    return {name: figure for name, figure in drawn.items() if figure is not None}
+
+
+def _rules(grid: Grid, chosen: Criterion, names: Sequence[str] | None) -> list[Criterion]:
+    """The metrics to draw, with the sign of what is good, 0 where nothing says it."""
+    if names is None:
+        first = chosen.drawn(grid.ds)
+        accuracy = next((n for n in ("test_accuracy", "accuracy") if n in grid.ds), "loss")
+        names = [first, "loss" if first.endswith("accuracy") else accuracy]
+
+    def rule(name: str) -> Criterion:
+        if name == chosen.metric:
+            return chosen
+        if ":" in name or name in CRITERIA:
+            return criterion_of(grid, name)
+        grid.check(name, clients=True)
+        return Criterion(name, 0)
+
+    return list(dict.fromkeys(map(rule, names)))
+
+
+# --- axes as panels and lines --------------------------------------------------------------------
+
+
+class Scene(NamedTuple):
+    """The cells of a grid that one picture shows, and the roles of its axes.
+
+    Axes with one value have no role.  Those without room for all values have fewer in ``cells``.
+    """
+
+    panel: str | None  # one panel for each value
+    line: str | None  # lines of one algorithm differ in it
+    row: str | None  # one row of panels for each value
+    alone: bool  # the lines of a panel are of one algorithm, which colours tell apart
+    grid: Grid
+    cells: pandas.DataFrame
+
+    def values(self, name: str | None) -> list[Any]:
+        return [] if name is None else self.cells[name].dropna().unique().tolist()
+
+    def rows(self) -> list[list[tuple[str, pandas.DataFrame]]]:
+        """The cells of the panels after their titles; an eps that is not proven is only claimed."""
+        out = []
+        for row in self.values(self.row) or [None]:
+            cells = self._at(self.cells, self.row, row)
+            parts = [self._at(cells, self.panel, v) for v in self.values(self.panel) or [None]]
+            size = math.ceil(len(parts) / math.ceil(len(parts) / COLUMNS))
+            titled = [(self._title(part), part) for part in parts]
+            out += [titled[i : i + size] for i in range(0, len(titled), size)]
+        return out
+
+    @staticmethod
+    def _at(cells: pandas.DataFrame, name: str | None, value: Any) -> pandas.DataFrame:
+        """Those with this value, or without the axis."""
+        return cells if name is None else cells[(cells[name] == value) | cells[name].isna()]
+
+    def _title(self, part: pandas.DataFrame) -> str:
+        names = [name for name in (self.panel, self.row) if name is not None]
+        words = [self.grid.label(n, v) for n in names for v in part[n].dropna().unique()]
+        return ", ".join(words) + " (asked for)" * ("eps" in names and not _meets(part))
+
+    def looks(self, cells: pandas.DataFrame, *, points: bool = False) -> list[dict[str, Any]]:
+        """Colour and style, or marker, of each cell, by algorithm and second axis, with their meaning.
+
+        The colour of an algorithm is the same in all pictures of a sweep.
+        """
+        from matplotlib import colormaps
+
+        every, known = self.grid.ds["algorithm"].values.tolist(), self.values(self.line)
+        shades = colormaps["viridis"](np.linspace(0.0, 0.85, len(known)))  # from dark to light
+        noisy = self.cells.groupby("algorithm")["noisy"].any()
+
+        def look(name: str, value: Any) -> dict[str, Any]:
+            label, line = name + " (no noise)" * (not noisy[name]), str(self.line)
+            out = {"label": label, "color": every.index(name)}
+            place = known.index(value) if value in known else -1
+            kind = self.grid.label(line, value) if place >= 0 else f"no {self.grid.name(line)}"
+            if points:
+                out |= {"style": "none", "marker": "o"}
+                if known and place < 0:  # the legend has the star with the algorithm
+                    return out | {"marker": "*"}
+                few = 0 < len(known) <= len(ink.MARKERS)
+                return out | ({"marker": ink.MARKERS[place], "kind": kind} if few else {})
+            if self.alone and known:
+                return {"label": kind, "color": shades[place] if place >= 0 else "black"}
+            style = {"style": place if place >= 0 else ink.OTHER, "kind": kind}
+            return out | (style if known else {})
+
+        pairs = zip(cells["algorithm"], cells[self.line or "algorithm"], strict=True)
+        return [look(*pair) for pair in pairs]
+
+
+def scene(grid: Grid, *, shaded: bool = True) -> Scene:
+    """Panels by eps, lines by algorithm and omega, or by the next axes.
+
+    Where lines would be too many to be told apart, there is one row of panels for each algorithm
+    (if ``shaded``, with colours for the second axis), or else for each value of the second axis.
+    Problems of different names have a row each; unless ``shaded``, so have all problems.  Of too many
+    values those that are evenly spread are shown, and the first of an axis without a role.
+    """
+    free, spans, sizes = _free(grid), grid.about["axes"], {None: 0, **grid.ds.sizes}
+    apart = [n for n in free if spans[n].get("problem") and not (shaded and _numeric(grid, n))]
+    rest = [n for n in free if n not in apart]
+    panel = "eps" if "eps" in rest else rest[1] if len(rest) > 1 else None
+    line = next((n for n in rest if n != panel), None)
+    others = [*apart, *(n for n in rest if n not in (panel, line))]
+    algorithms, values = sizes["algorithm"], sizes[line]
+    if shaded and algorithms > 1 and (values > STYLED or values * algorithms > LINES):
+        others = ["algorithm", *others]
+    if panel is None and others and sizes[others[0]] <= PANELS:
+        panel = others.pop(0)
+    columns = sizes[panel] or 1
+    room = PANELS // columns if 1 < columns <= COLUMNS else 0
+    row = next((name for name in others if sizes[name] <= room), None)
+    alone = algorithms == 1 or "algorithm" in (row, panel)
+    most = {panel: PANELS, row: PANELS, line: (SHADED if alone else STYLED) if shaded else values}
+    cells = _thinned(grid, {name: most.get(name, 1) for name in free})
+    return Scene(panel, line, row, alone, grid, cells)
+
+
+def _free(grid: Grid) -> list[str]:
+    """Axes with more than one value that some algorithm has, eps and omega first, then numbers."""
+    several = [name for name in grid.several() if name != "algorithm"]
+    return sorted(several, key=lambda n: (n != "eps", n != "omega", not _numeric(grid, n)))
+
+
+def _numeric(grid: Grid, name: str | None) -> bool:
+    return name is not None and grid.ds[name].dtype.kind in "iuf"
+
+
+def _thinned(grid: Grid, most: Mapping[str, int]) -> pandas.DataFrame:
+    """The cells at ``most[axis]`` values or fewer of each axis, evenly spaced."""
+    cells = grid.cells
+    for name, count in most.items():
+        values = grid.ds[name].values
+        kept = values[np.linspace(0, len(values) - 1, count).round().astype(int)].tolist()
+        if count < len(values):
+            cells = cells[cells[name].isna() | cells[name].isin(kept)]
+    return cells
+
+
+def _held(grid: Grid, cells: pandas.DataFrame) -> list[str]:
+    """Notes on the axes of which a picture shows a part."""
+    out = []
+    for name in grid.axes:
+        some, every = cells[name].dropna().unique(), grid.cells[name].nunique()
+        if len(some) < every:
+            what = grid.label(name, some[0]) if len(some) == 1 else f"{len(some)} {grid.name(name)}"
+            out.append(f"Drawn: {what}, of {every} values (choose with --where).")
+    return out
+
+
+# --- notes ---------------------------------------------------------------------------------------
+
+
+def _notes(grid: Grid, cells: pandas.DataFrame, spread: str, *more: str) -> list[str]:
+    """What has to stand under a picture: its privacy, what it says of seeds, and what was chosen."""
+    worth: dict[str, list[str]] = {}
+    for name, own in cells.groupby("algorithm", sort=False):
+        by_eps = "eps" in grid.axes and _meets(own)
+        worth.setdefault(_worth(own, by_eps), []).append(name)
+    shared = len(worth) == 1 < cells["algorithm"].nunique()
+    out = [f"{words}." if shared else f"{', '.join(who)}: {words}." for words, who in worth.items()]
+    seeds, note = grid.ds.sizes["seed"], str(grid.about.get("selection", {}).get("note", ""))
+    out += [publishing(grid)[0], f"{spread} over {seeds} seeds." * bool(spread and seeds > 1)]
+    chosen = re.sub(r"\. .*", ".", note).replace(" eps ", " ε ")  # its first sentence
+    return [note for note in (*out, *more, chosen) if note]
+
+
+def _worth(cells: pandas.DataFrame, by_eps: bool) -> str:
+    """The privacy of one algorithm; its eps is not named where the title of the panel states it."""
+    cells = cells[cells["noisy"]]
+    if not len(cells):
+        return "not private, no noise"
+    proven, unproven = cells["proven_eps"], bool(np.isinf(cells["proven_eps"]).any())
+    how = "stated by the user, not checked" if cells["stated"].any() else "proven"
+    words = f"ε {how}" if by_eps or proven.isna().all() else f"ε = {span(proven.dropna())} {how}"
+    words = "no ε proven" if unproven else words
+    red = (cells["flag"] | unproven) & np.isfinite(cells["claimed_eps"])
+    if red.any():
+        at = "" if unproven else f" for ε = {span(proven[red])}"
+        words += f"; its paper's formula gives {span(cells['claimed_eps'][red])}{at}"
+    return words
+
+
+def _finished(figure: Figure, what: str, grid: Grid, cells: pandas.DataFrame) -> Figure:
+    """The figure with its notes in full, one on each line: those under it, then what all settings share,
+    the selection, missing values, and why an eps is not proven."""
+    more = [note.replace(" eps ", " ε ") for note in remarks(grid)]
+    under = [note for note in str(figure.get_label()).splitlines() if note not in " ".join(more)]
+    gone = ((cells["lost"] > 0) | (cells["ran"] < grid.ds.sizes["seed"])).sum().item()
+    lost = f"No final value: {plural(gone, 'setting')} diverged or did not run." * bool(gone)
+    # the hyper-parameters that are no axes and have one value in all settings that have them
+    left_out = {*grid.axes, *grid.about.get("selection", {}).get("over", ()), *NOISE}
+    each = used(cells).drop(columns=left_out, errors="ignore").items()
+    held = ", ".join(grid.label(n, v.dropna().iloc[0]) for n, v in each if v.nunique() == 1)
+    common = f"In all settings: {held}." * bool(held)
+    figure.set_label("\n".join(filter(None, [what, *under, common, lost, *more])))
+    return figure
+
+
+def _meets(cells: pandas.DataFrame) -> bool:
+    """Whether every eps on the axis is proven for the noise that was made for it."""
+    own = cells[cells["noisy"]]
+    return not (own["proven_eps"] > own["eps"].astype(float) * (1 + 1e-6)).any()
+
+
+# --- fronts: a metric against bits, and the settings that no other dominates ---------------------
+
+
+def front(bits: Any, values: Any, sign: int = 1) -> list[int]:
+    """Points that no other point dominates in bits and value.
+
+    In ascending order of bits; ``sign`` is 1 where small values are good, else -1.
+    """
+    losses = sign * np.asarray(values, np.float64)
+    order = np.lexsort((losses, np.asarray(bits)))
+    before = np.minimum.accumulate(np.append(np.inf, losses[order]))[:-1]
+    return [int(i) for i in order[losses[order] < before]]
+
+
+def _front(grid: Grid, rule: Criterion, title: str) -> Figure | None:
+    """None where no setting ended with a value, or nothing says what is good."""
+    found = scene(grid, shaded=False)
+    scale, axis = across(grid.ds, "uplink_bits")
+    bits, (value, error) = grid.ends("uplink_bits"), over_seeds(grid.ends(rule.metric))
+    ends = grid.cells.assign(bits=over_seeds(bits / scale)[0], value=value, error=error)
+    ends = ends.loc[found.cells.index].dropna(subset=["bits", "value"])
+    if not (rule.sign and len(ends)):
+        return None
+
+    def panel(head: str, part: pandas.DataFrame) -> Panel:
+        drawn, up = _marks(found, ends, part, rule.sign), f"final {grid.name(rule.metric)}"
+        return Panel(head, axis, up, drawn, None, scaled(rule.metric))
+
+    panels = [[panel(*each) for each in row] for row in found.rows()]
+    notes = _notes(grid, found.cells, "Bars: standard error", *_held(grid, found.cells))
+    whose = "private settings" if found.cells["noisy"].nunique() > 1 else "settings"
+    grey = f"Grey: the {whose} that no other of these beats in both bits and value."
+    what = f"The final value of each setting against the bits that all clients sent.\n{grey}"
+    return _finished(ink.picture(title, panels, notes), what, grid, found.cells)
+
+
+def _marks(found: Scene, ends: pandas.DataFrame, part: pandas.DataFrame, sign: int) -> list[Line]:
+    """The front, a line through the settings of each algorithm, and a point for each setting.
+
+    Settings without noise are on the front only where there are no others.
+    """
+    own = ends[ends.index.isin(part.index)]
+    rivals = own[own["noisy"]] if own["noisy"].any() else own
+    best = rivals.iloc[front(rivals["bits"], rivals["value"], sign)]
+    looks = found.looks(own, points=True)
+    out = [Line("", best["bits"], best["value"], color="#DDDDDD", width=4, steps="steps-post")]
+    for label, color in {look["label"]: look["color"] for look in looks}.items():
+        some = own[[look["label"] == label for look in looks]].sort_values("bits")
+        if len(some) > 1 and _numeric(found.grid, found.line):
+            out.append(Line("", some["bits"], some["value"], color=color, width=0.8))
+    for look, at in zip(looks, own.itertuples(), strict=True):
+        out.append(Line(x=[at.bits], y=[at.value], error=[at.error], **look))
+    return out
+
+
+# --- heat maps: the final value over two axes, one panel per algorithm ---------------------------
+
+
+def _map(grid: Grid, rule: Criterion, title: str) -> Figure | None:
+    """The first two axes, one panel per algorithm, or one axis against the algorithms.
+
+    Squares have their values where there is room, and are hatched where one is missing, with the
+    reason.  Those of an algorithm without an axis are equal along it.
+    """
+    from matplotlib.colors import LogNorm, Normalize
+
+    if not (free := _free(grid)):
+        return None
+    along, up, *_ = [*free, "algorithm"]
+    rest = [name for name in grid.axes if name not in (along, up, "algorithm")]
+    ds, cells = grid.ds, _thinned(grid, dict.fromkeys(rest, 1))
+    value, lost = over_seeds(grid.final(rule.metric))[0], ds["diverged_at"].notnull().any("seed")
+    squares = ds[[]].assign(value=value, lost=lost).isel(dict.fromkeys(rest, 0))
+    known = squares["value"].values[squares["value"].notnull().values]
+    low, high = (known.min(), known.max()) if known.size else (0.0, 1.0)
+    log = scaled(rule.metric) is None and ink.logarithmic(known)
+    norm = LogNorm(low, high) if log else Normalize(low, high)
+    heads = {}
+    for name, own in cells.groupby("algorithm", sort=False):
+        lacks = [f"no {grid.name(axis)}" for axis in (along, up) if own[axis].isna().all()]
+        heads[name] = printable(name) + (f"\n({', '.join(lacks)})" if lacks else "")
+    words = [
+        [number(v) if not isinstance(v, str) else heads.get(v, printable(v)) for v in values]
+        for values in (ds[axis].values.tolist() for axis in (along, up))
+    ]
+    single, wide, tall = up == "algorithm", len(words[0]), len(words[1])
+    panels = [""] if single else [*heads]
+    around = 1.0 + ink.CHARACTER * ink.SMALL * max(map(len, words[1]))  # of words and colour bar
+    columns = min(len(panels), max(1, int((ink.FULL - around) / (CELL[0] * wide + 0.1))))
+    width = ink.COLUMN if around + columns * (CELL[0] * wide + 0.1) <= ink.COLUMN else ink.FULL
+    rows, square = math.ceil(len(panels) / columns), (width - around) / columns / wide  # in inches
+    notes = _notes(grid, cells, "Means", *_held(grid, cells))
+    figure = ink.frame(title, rows * (CELL[1] * max(3, tall) + 0.45), {}, notes, width)
+    axs = figure.subplots(rows, columns, sharey=True, squeeze=False).ravel().tolist()
+    for i, (ax, name) in enumerate(itertools.zip_longest(axs, panels)):
+        ax.set_visible(name is not None)
+        ax.patch.set(facecolor="#F2F2F2", edgecolor="#BBBBBB", hatch="///")
+        ax.tick_params(length=0, pad=2, labelsize=ink.SMALL)
+        ax.spines[:].set_visible(False)
+        ax.set_xticks(np.arange(wide) + 0.5, words[0], parse_math=False)
+        ax.set_yticks(np.arange(tall) + 0.5, words[1], parse_math=False)
+        ax.set_xlabel(grid.name(along), fontsize=ink.TEXT)
+        if i % columns == 0 and not single:  # a letter that lies is another one
+            ax.set_ylabel(grid.name(up), fontsize=ink.TEXT, rotation=90 * (len(grid.name(up)) > 1))
+        if name is not None:
+            ax.set_title(heads.get(name, ""), fontsize=ink.TEXT, pad=3)
+            here = (squares.sel(algorithm=name) if name else squares).transpose(up, along)
+            mesh = _squares(ax, here, norm, rule.sign, square)
+    if single:  # the first algorithm on top, as in legends
+        axs[0].invert_yaxis()
+    bar = figure.colorbar(mesh, ax=axs[: len(panels)], fraction=0.08, aspect=12, pad=0.02)
+    better = {1: "\n(lower is better)", -1: "\n(higher is better)", 0: ""}[rule.sign]
+    bar.set_label(f"{grid.name(rule.metric).split(' (')[0]}{better}", fontsize=ink.SMALL)
+    bar.ax.tick_params(labelsize=ink.SMALL, length=2, pad=2)
+    bar.outline.set_visible(False)
+    if log:
+        ink.powers(bar.ax.yaxis, low, high)
+    return _finished(figure, f"The final {grid.name(rule.metric)} of each setting.", grid, cells)
+
+
+def _squares(ax: Any, here: xarray.Dataset, norm: Any, sign: int, inches: float) -> Any:
+    """The squares of one panel, with their values where there is room."""
+    colors = "viridis_r" if sign > 0 else "viridis"
+    mesh = ax.pcolormesh(here["value"], norm=norm, cmap=colors, edgecolors="white", linewidth=0.8)
+    for (k, j), value in np.ndenumerate(here["value"].values):
+        words, color = "diverged" if here["lost"].values[k, j] else "not run", ink.GREY
+        look: dict[str, Any] = {"bbox": {"facecolor": "white", "edgecolor": "none", "pad": 1.2}}
+        if not math.isnan(value):
+            dark = (norm(value) > 0.5) == (sign > 0)
+            words, color, look = f"{value:#.3g}".rstrip("."), "white" if dark else "black", {}
+        if len(words) * ink.CHARACTER * ink.SMALL <= inches:
+            look |= {"ha": "center", "va": "center", "fontsize": ink.SMALL, "color": color}
+            ax.text(j + 0.5, k + 0.5, words, **look)
+    return mesh
+
+
+# --- curves: a metric against rounds, bits and gradients, means over seeds with bands ------------
+
+
+def _curves(grid: Grid, rule: Criterion, title: str) -> Figure:
+    """Against rounds alone where there are several rows of panels."""
+    found, name = scene(grid), grid.name(rule.metric)
+    rows, alongs, notes = found.rows(), list(ALONG), _held(grid, found.cells)
+    if len(rows) > 1:
+        alongs = alongs[:1]
+        notes.append("Fewer values (--where) leave room for bits and gradients.")
+    rate = grid.ends("gradients").mean("seed").values / grid.cells["last_round"].values
+    if _spread(rate) <= SAME * np.nanmax(rate, initial=0):
+        alongs = alongs[:2]  # gradients would show the rounds again
+    drawn = {along: lines(grid, rule.metric, along) for along in alongs}
+    cut = any(line.live().ends and np.isfinite(line.y[0]) for line in drawn["round"].values())
+
+    def curves_of(along: str, head: str, part: pandas.DataFrame) -> Panel:
+        looks = zip(part.index, found.looks(part), strict=True)
+        own = [drawn[along][i]._replace(**look) for i, look in looks]
+        return _panel(grid, rule.metric, along, own, head)
+
+    panels = [[curves_of(along, *each) for each in row] for along in alongs for row in rows]
+    if len(panels[0]) == 1 and len(alongs) > 1:  # its pictures side by side
+        panels = [[*itertools.chain(*panels)]]
+    spread = "" if grid.per_client(rule.metric) else "Bands: standard error"
+    notes = _notes(grid, found.cells, spread, CROSS * cut, *notes, OF_CLIENTS * (not spread))
+    what = f"The {name} against {' and '.join(ALONG[along] for along in alongs)} so far."
+    return _finished(ink.picture(title, panels, notes), what, grid, found.cells)
+
+
+# --- lines, and the figure of runs -----------------------------------------------------------------
+
+
 def across(ds: xarray.Dataset, along: str) -> tuple[float, str]:
     """The factor and the label of a horizontal axis."""
     if along == "round":
         return 1.0, along
-    scale, unit = prefix(ds[along].values, "")
-    unit = f"{unit}bit" if along == "uplink_bits" else THOUSANDS.get(unit, unit)
-    return scale, ALONG[along][0] + f" ({unit})" * bool(unit)
+    scale, unit = prefix(ds[along].values, "bit" if along == "uplink_bits" else "")
+    return scale, ALONG[along] + f" ({unit})" * bool(unit)
 
 
 def scaled(metric: str) -> bool | None:
@@ -55,7 +510,13 @@ def scaled(metric: str) -> bool | None:
     return False if metric == "eps_spent" or metric.endswith("accuracy") else None
 
 
-def lines(grid: Grid, metric: str, along: str) -> list[Line]:
+def _panel(grid: Grid, metric: str, along: str, drawn: list[Line], head: str = "") -> Panel:
+    """Lines of a metric in a panel of their own."""
+    axis, log = across(grid.ds, along)[1], False if along == "round" else None
+    return Panel(head, axis, grid.name(metric), drawn, log, scaled(metric))
+
+
+def lines(grid: Grid, metric: str, along: str) -> dict[int, Line]:
     """The means over seeds of each cell, with bands, up to its last round or to where it diverged.
 
     Of a metric of each client, the median, with a band from the first decile to the ninth.
@@ -69,8 +530,8 @@ def lines(grid: Grid, metric: str, along: str) -> list[Line]:
     at = flat[along] if along == "round" else flat[along].mean("seed")
     x = (at / scale).broadcast_like(mean).to_numpy()
     y, band = mean.to_numpy(), error.to_numpy()
-    seeds = enumerate(seen.all("seed").to_numpy())
-    return [Line("", x[i, live], y[i, live], band[..., i, live]) for i, live in seeds]
+    each = enumerate(zip(grid.cells.index, seen.all("seed").to_numpy(), strict=True))
+    return {at: Line("", x[i, live], y[i, live], band[..., i, live]) for i, (at, live) in each}
 
 
 def _clients(values: xarray.DataArray) -> tuple[xarray.DataArray, xarray.DataArray]:
@@ -85,74 +546,51 @@ def _clients(values: xarray.DataArray) -> tuple[xarray.DataArray, xarray.DataArr
 
 
 def curves(
-    data: xarray.Dataset | Sequence[tuple[str, xarray.Dataset]],
-    path: str | Path | Sequence[str | Path] = (),
+    ds: xarray.Dataset,
+    path: str | Path | None = None,
     *,
     title: str | None = None,
     metrics: Sequence[str] | None = None,
     bounds: Sequence[Bound] = (),
 ) -> Figure:
-    """Loss and squared gradient norm against rounds and against uplink bits, in four panels; below
-    them, for private runs, the eps that is proven for what was released so far.
+    """Loss and squared gradient norm of a run against rounds and against uplink bits, in four panels;
+    below them, if it is private, the eps that is proven for what was released so far.
 
-    ``data`` is the result of one run, or of several as pairs (label, result); ``path`` ends in .png, .pdf
-    or .svg, and may be several paths, or none.  ``metrics`` replaces both metrics.  A single
-    result also shows its worst client and its running mean of the squared gradient norm, and its
-    ``bounds``, from :func:`jaxfl.views.bounds.bounds`.  A run that diverged ends in a cross.  Returns
-    the figure.
+    The worst client is shown too, the running mean of the squared gradient norm, and ``bounds``, from
+    :func:`jaxfl.views.bounds.bounds`.  ``metrics`` replaces both metrics.  A run that diverged ends in a
+    cross.  ``path`` ends in .png, .pdf or .svg.  Returns the figure.
     """
-    import xarray
-
-    pairs = [("", data)] if isinstance(data, xarray.Dataset) else list(data)
-    require(pairs, "There are 0 results to draw", "give at least one")
-    runs = {label: Grid.of(ds, label) for label, ds in pairs}
-    for label, _ in pairs[len(runs) :]:
-        require(False, f"Two results are called {label!r}", "give each a label of its own")
-    each = [run.ds for run in runs.values()]
-    grid = Grid.of(xarray.concat(each, "algorithm", join="outer", combine_attrs="override"))
+    grid = Grid.of(ds)
     shown = list(ROWS) if metrics is None else list(dict.fromkeys(metrics))
     grid.check(*shown, clients=True)
-    notes = [*_notes(runs, shown), *(bound.note for bound in bounds)]
+    privacy = results.privacy(grid.about).replace("eps =", "ε =").replace("delta =", "δ =")
+    notes = [privacy] + [grid.about["ended"]] * (grid.about["ended"] != "finished")
+    notes += [LOST] * (not all(np.isfinite(ds[name]).all() for name in shown))
+    notes = [f"{note}." for note in notes] + [bound.note for bound in bounds]
     notes += [OF_CLIENTS] * any(map(grid.per_client, shown))
-    said = "Stated" if grid.cells["stated"].any() else "Proven"  # of some runs by their user
-    if metrics is None and "eps_spent" in grid.ds:
+    if metrics is None and "eps_spent" in ds:
         shown.append("eps_spent")
-        notes.append(STEPS.format(said))
-    planned = (float(run.about["values"]["rounds"]) for run in runs.values())
-    last = max(*planned, grid.ds["round"].values[-1])
-    ends = {"round": last, "uplink_bits": float(grid.ds["uplink_bits"].max())}
+        notes.append("ε: of all that was released up to the next evaluated round.")
 
     def panel(name: str, along: str) -> Panel:
-        scale, axis = across(grid.ds, along)
-        words = f"{said.lower()} ε" if name == "eps_spent" else grid.name(name)
-        drawn, log = _drawn(grid, name, along, bounds), False if along == "round" else None
-        return Panel("", axis, words, drawn, log, scaled(name), ends[along] / scale)
+        return _panel(grid, name, along, _drawn(grid, name, along, bounds))
 
-    rows = [[panel(name, along) for along in ends] for name in shown]
-    heights = [0.5 if name == "eps_spent" else 1.0 for name in shown]
-    figure = picture(_title(runs) if title is None else title, rows, notes, heights=heights)
-    if "eps_spent" in shown:
-        figure.axes[-1].set_ylim(bottom=0)
-    for p in [path] if isinstance(path, str | Path) else path:
-        write(figure, Path(p))
+    rows = [[panel(name, "round"), panel(name, "uplink_bits")] for name in shown]
+    name = f"{grid.cells['algorithm'].item()}: {', '.join(grid.setting())}"
+    figure = ink.picture(name if title is None else title, rows, notes)
+    if path is not None:
+        ink.write(figure, Path(path))
     return figure
 
 
-# --- pieces --------------------------------------------------------------------------------------
-
-
 def _drawn(grid: Grid, name: str, along: str, bounds: Sequence[Bound]) -> list[Line]:
-    """A line for each run; of a single one also the second metric behind it, and its bounds."""
-    steps = "steps-pre" if name == "eps_spent" else "default"  # between two values the later holds
-    labels = grid.cells["algorithm"]
-    first = lines(grid, name, along)
-    if len(labels) > 1 or name not in ROWS:
-        names = labels if len(labels) > 1 else [""]
-        each = enumerate(zip(first, names, strict=True))
-        return [line._replace(label=name, color=i, steps=steps) for i, (line, name) in each]
+    """The line of a run, with the second metric behind it, and its bounds."""
+    (line,) = lines(grid, name, along).values()
+    if name not in ROWS:  # between two values of eps the later holds
+        return [line._replace(steps="steps-pre" if name == "eps_spent" else "default")]
     behind, own, other = ROWS[name]
     place = 2 * list(ROWS).index(name)  # in one legend no two lines have one colour
-    (second,), (line,) = lines(grid, behind, along), first
+    (second,) = lines(grid, behind, along).values()
     second = second._replace(label=other, color=place + 1, style=1, width=1.0)
     spread = max(_spread(line.y), FLAT * np.nanmax(np.abs(line.y)))  # rounding is no spread
     if np.isfinite(line.y).sum() > 1 and _spread(np.append(line.y, second.y)) > ROOM * spread:
@@ -171,32 +609,3 @@ def _drawn(grid: Grid, name: str, along: str, bounds: Sequence[Bound]) -> list[L
 def _spread(values: Any) -> float:
     known = values[np.isfinite(values)]
     return float(np.ptp(known)) if known.size else 0.0
-
-
-def _title(runs: Mapping[str, Grid]) -> str:
-    """The common setting of all results, and the noise of a single one."""
-    first, *others = runs.values()
-    said = [words for words in first.setting() if all(words in run.setting() for run in others)]
-    if others:
-        return ", ".join(said)
-    (cell,) = first.cells.to_dict("records")
-    if cell["noisy"] and math.isfinite(cell["proven_eps"]):
-        said.append(f"ε = {cell['proven_eps']:.3g}")
-    if "used_sigma" in cell:
-        said.append(f"noise σ = {cell['used_sigma']:.3g}")
-    return f"{first.about['settings']['algorithm']}: {', '.join(said)}"
-
-
-def _notes(runs: Mapping[str, Grid], shown: Sequence[str]) -> list[str]:
-    """The privacy of each run, and how it ended unless as planned."""
-    notes: dict[str, list[str]] = {}
-    for label, run in runs.items():
-        about, finite = run.about, all(np.isfinite(run.ds[name]).all() for name in shown)
-        facts = [results.privacy(about).replace("eps =", "ε =").replace("delta =", "δ =")]
-        facts += [about["ended"]] * (about["ended"] != "finished") + [CROSS] * (not finite)
-        for note in facts:
-            notes.setdefault(note, []).append(label)
-    each = {
-        note: "" if len(who) == len(runs) else f" ({', '.join(who)})" for note, who in notes.items()
-    }
-    return [f"{note}{who}." for note, who in each.items()]

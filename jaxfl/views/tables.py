@@ -1,25 +1,50 @@
-"""Tables, as text, data frames, CSV, LaTeX and Markdown."""
+"""Tables of results, as text, data frames, CSV, LaTeX and Markdown.
+
+One row per cell, two results side by side, and what reaching a target takes.
+"""
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import io
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from jaxfl.core.errors import printable
-from jaxfl.views.cells import over_seeds
-from jaxfl.views.words import estimate, number
+import numpy as np
+
+from jaxfl.core.errors import printable, require
+from jaxfl.core.links import Links
+from jaxfl.core.params import number as in_range
+from jaxfl.core.progress import plural
+from jaxfl.privacy.claims import understates
+from jaxfl.views.cells import Array, Grid, is_sweep, over_seeds, relabelled, used
+from jaxfl.views.selection import Criterion, criterion_of, publishing
+from jaxfl.views.words import estimate, number, prefix, span
 
 if TYPE_CHECKING:
     import pandas
     import xarray
     from rich.console import Console
 
-__all__ = ["Column", "Estimate", "Mark", "Table", "Value", "by_rows", "eps_words", "estimates"]
+__all__ = ["Column", "Estimate", "Table", "by_rows", "compare", "remarks", "table", "to_target"]
 
 WIDTH = 10_000  # of a table in a file: no line is broken
+SHOWN = ("loss", "accuracy", "test_accuracy")  # where a sweep has them
+FLAG = "claim < proven"
+RULE = "the proven eps exceeds that of the paper's formula by more than 1 %, in its theorem or not"
+WARNED = {"at_end": "best at an end of its grid", "idle": "loss did not fall"}
+UNPROVEN = "none proven"
+BROKEN = "bound broken"
+ABOVE = "proven > asked"
+SPENT = ("messages", "uplink_bits", "downlink_bits", "gradients")
+# settings that a comparison names, with their words
+SETTINGS = {name: name for name in ("algorithm", "problem", "model", "dtype", "noise", "data")}
+SETTINGS["objective"] = "objective (loss of the first record, regularizer, constraint or size)"
+LEFT_OUT = ("eps", "delta", "noise_constant")  # the proven eps follows from them
+LISTED = 4  # cells of one side alone that a note names
 
 
 class Estimate(NamedTuple):
@@ -65,27 +90,18 @@ class Column(NamedTuple):
         return " ± ".join(filter(None, estimate(mean, error)))
 
     @property
-    def side(self) -> str:
-        """The alignment: l for texts, r for numbers."""
-        return "l" if all(isinstance(value, str | None) for value in self.values) else "r"
-
-
-class Mark(NamedTuple):
-    """A sign before some rows, explained below; in CSV a column of this name."""
-
-    name: str
-    sign: str
-    rows: frozenset[int]
-    note: str
+    def side(self) -> Any:
+        """The alignment: left for texts, right for numbers."""
+        return "left" if all(isinstance(value, str | None) for value in self.values) else "right"
 
 
 class Table(NamedTuple):
-    """Columns, with ``notes`` below.  Rows with the first mark are bold."""
+    """Columns, with ``notes`` below.  The ``best`` rows are bold, with a star; in CSV they are a column."""
 
     title: str
     columns: tuple[Column, ...]
     notes: tuple[str, ...] = ()
-    marks: tuple[Mark, ...] = ()
+    best: frozenset[int] = frozenset()
 
     def text(self) -> str:
         """Plain text without colours, one line per row."""
@@ -97,21 +113,19 @@ class Table(NamedTuple):
 
     def show(self, console: Console) -> None:
         """Print to a terminal, the best rows bold and alarms red."""
-        from rich.table import Table as Grid
+        from rich.table import Table as Rows
         from rich.text import Text
 
         named = any(column.heading for column in self.columns)
-        grid = Grid(box=None, pad_edge=False, header_style="bold", show_header=named)
-        if self.marks:
+        grid = Rows(box=None, pad_edge=False, header_style="bold", show_header=named)
+        if self.best:
             grid.add_column("", no_wrap=True)
         for column in self.columns:
-            justify: Any = "left" if column.side == "l" else "right"
-            style = "red" if column.alarm else ""
-            grid.add_column(Text(printable(column.heading)), justify=justify, style=style)
+            heading, style = Text(printable(column.heading)), "red" * column.alarm
+            grid.add_column(heading, justify=column.side, style=style)
         for i, words in enumerate(self._rows()):
-            signs = "".join(mark.sign for mark in self.marks if i in mark.rows)
-            style = "bold" if i in self._best() else ""
-            grid.add_row(*[Text(signs)] * bool(self.marks), *map(Text, words), style=style)
+            star, style = ("*", "bold") if i in self.best else ("", "")
+            grid.add_row(*[star] * bool(self.best), *map(Text, words), style=style)
         if self.title:
             console.print(Text(printable(self.title), "bold"))
         narrow, options = console.width, console.options.update(width=WIDTH)
@@ -119,17 +133,17 @@ class Table(NamedTuple):
         console.width = max(narrow, console.measure(grid, options=options).maximum)
         console.print(grid)
         console.width = narrow
-        for note in self._notes():
+        for note in self.notes:
             console.print(Text(printable(note)))
 
     def facts(self) -> dict[str, Any]:
         """``rows`` as dicts with the columns of :meth:`csv`, ``title`` and ``notes``."""
         columns = self._columns()
         rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
-        return {"title": self.title, "rows": rows, "notes": self._notes()}
+        return {"title": self.title, "rows": rows, "notes": self.notes}
 
     def to_pandas(self) -> pandas.DataFrame:
-        """All digits; an estimate takes two columns, the second ending in ``_se``, a mark one of bools.
+        """All digits; an estimate takes two columns, the second ending in ``_se``, ``best`` one of bools.
 
         Texts and numbers that do not apply are missing.
         """
@@ -147,14 +161,13 @@ class Table(NamedTuple):
 
     def latex(self) -> str:
         """A ``tabular`` for the package booktabs; names of the best rows are bold, notes are comments."""
-        sides = "".join(column.side for column in self.columns)
-        lines = [f"% {printable(note)}" for note in (self.title, *self._notes()) if note]
-        lines += [rf"\begin{{tabular}}{{{sides}}}", r"\toprule"]
-        lines += [" & ".join(_latex(column.heading) for column in self.columns) + r" \\"]
-        lines.append(r"\midrule")
+        sides = "".join(column.side[0] for column in self.columns)
+        head = " & ".join(_latex(column.heading) for column in self.columns) + r" \\"
+        lines = [f"% {printable(note)}" for note in (self.title, *self.notes) if note]
+        lines += [rf"\begin{{tabular}}{{{sides}}}", r"\toprule", head, r"\midrule"]
         for i, words in enumerate(self._rows()):
             cells = [_latex(word) for word in words]
-            if i in self._best():  # names alone: a bold number would be the best of its column
+            if i in self.best:  # names alone: a bold number would be the best of its column
                 cells = [rf"\textbf{{{cell}}}" if cell[:1].isalpha() else cell for cell in cells]
             lines.append(" & ".join(cells) + r" \\")
         return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"]) + "\n"
@@ -169,12 +182,6 @@ class Table(NamedTuple):
     def _rows(self) -> list[tuple[str, ...]]:
         return list(zip(*(column.words() for column in self.columns), strict=True))
 
-    def _best(self) -> frozenset[int]:
-        return self.marks[0].rows if self.marks else frozenset()
-
-    def _notes(self) -> tuple[str, ...]:
-        return (*(f"{mark.sign} {mark.note}" for mark in self.marks), *self.notes)
-
     def _columns(self) -> dict[str, list[Any]]:
         columns: dict[str, list[Any]] = {}
         for name, _, values, *_ in self.columns:
@@ -182,8 +189,8 @@ class Table(NamedTuple):
             columns[name] = [mean for mean, _ in pairs]
             if any(isinstance(value, Estimate) for value in values):
                 columns[f"{name}_se"] = [error for _, error in pairs]
-        for mark in self.marks:
-            columns[mark.name] = [i in mark.rows for i in range(len(self.columns[0].values))]
+        if self.best:
+            columns["best"] = [i in self.best for i in range(len(self.columns[0].values))]
         return columns
 
 
@@ -221,3 +228,382 @@ def _latex(text: str) -> str:
         return printable(text).translate(str.maketrans(ESCAPES))
     powers = re.sub(r"e(-?\d+)", r" \\cdot 10^{\1}", text)
     return "$" + powers.replace("±", r"\pm") + "$"
+
+
+# --- one row per cell ------------------------------------------------------------------------------
+
+
+def table(
+    ds: xarray.Dataset,
+    *,
+    metrics: Sequence[str] | None = None,
+    targets: xarray.Dataset | None = None,
+    labels: dict[str, str] | None = None,
+) -> Table:
+    """A row for every cell of a sweep, or of its selection, at its last round.  A run has one row.
+
+    Axes with one value are in the title; ``metrics`` default to loss and accuracies, and are means
+    over seeds with standard errors.  The metric on validation data that a selection chose by is always
+    there.  Then the uplink of all clients, ``claimed | proven``
+    eps with a red flag where the proven one is larger, and seeds that diverged.  ``targets`` from
+    :func:`to_target` adds what reaching the target took.  Marked is the best row for each problem
+    and eps, by the criterion of :func:`~jaxfl.views.select`.  ``labels`` renames algorithms, axes, their
+    values, and metrics.
+    """
+    grid = Grid.of(relabelled(ds, labels or {}))
+    groups, reached = grid.groups(), {} if targets is None else targets.data_vars
+    grid = Grid.of(grid.ds.assign(reached).transpose(*groups, ...))
+    # rows of one group are beside each other; without the axis, after all others
+    cells = grid.cells.sort_values(groups, key=lambda labels: labels.isna(), kind="stable")
+    grid = dataclasses.replace(grid, cells=cells)
+    rule, shown = criterion_of(grid), shown_metrics(grid, metrics)
+    columns = [*_axes(grid), *_metrics(grid, shown, rule), *_privacy(grid)]
+    columns += [*_targets(grid, reached), *_fates(grid)]
+    best, rivals = _best(grid, rule)
+    notes = [f"* {rule.words} of {rivals}."] * bool(best) + remarks(grid)
+    notes += ["± standard error over seeds."] * (grid.ds.sizes["seed"] > 1)
+    return Table(grid.heading(), tuple(columns), tuple(filter(None, notes)), best)
+
+
+def shown_metrics(grid: Grid, names: Sequence[str] | None) -> list[str]:
+    """These metrics, each of them known, or by default those that most readers want; and that on
+    validation data, if it chooses."""
+    grid.check(*(names or ()))
+    rule = criterion_of(grid).metric
+    default = [name for name in (*SHOWN, rule) if name in grid.ds]
+    return list(dict.fromkeys([*(names or default), *[rule] * rule.startswith("validation_")]))
+
+
+# --- columns -------------------------------------------------------------------------------------
+
+
+def _axes(grid: Grid) -> list[Column]:
+    """The axes, what was chosen, and what is no axis: the step size, and what compressors keep."""
+    cells, several = grid.cells, ["algorithm", *grid.several()]
+    heads = {name: grid.short(name) for name in grid.axes if name in several}
+    chosen = [name.removeprefix("chosen_") for name in cells if name.startswith("chosen_")]
+    heads |= {f"chosen_{name}": f"best {grid.short(name)}" for name in chosen}
+    if "used_omega" in cells:  # 0 is that of no compressor
+        cells = cells.assign(used_omega=cells["used_omega"].where(cells["used_omega"] > 0))
+    swept = {*grid.axes, *chosen}
+    for name in ("lr", *(() if swept & {"k", "omega"} else ("k", "omega"))):
+        if name not in swept and f"used_{name}" in cells and cells[f"used_{name}"].notna().any():
+            of = f" of {grid.about['facts'].get('d', 'd')}" * (name == "k")
+            heads[f"used_{name}"] = grid.short(name) + of
+    return [Column(name, head, _known(cells[name])) for name, head in heads.items()]
+
+
+def _known(values: pandas.Series) -> list[Value]:
+    return [None if v != v or v == "" else v for v in values.tolist()]
+
+
+def _metrics(grid: Grid, shown: Sequence[str], rule: Criterion) -> list[Column]:
+    """The metrics, and the uplink of all clients."""
+    heads = {name: grid.short(name) for name in shown}
+    if "selection" in grid.about and rule.metric.startswith("validation_"):
+        heads[rule.metric] += " (chosen by)"
+    totals = estimates(grid.ends("uplink_bits"))
+    means = [value.mean for value in totals]
+    scale, unit = prefix(means, "bit")
+    differ = any(value.error > 0 for value in totals)
+    bits = Column("uplink_bits", f"uplink ({unit})", totals if differ else means, scale)
+    return [*(Column(name, head, estimates(grid.ends(name))) for name, head in heads.items()), bits]
+
+
+def _privacy(grid: Grid) -> list[Column]:
+    cells = grid.cells
+    if not cells["noisy"].any():
+        return []
+    kept = list(map(eps_words, cells["noisy"], cells["proven_eps"], cells["stated"]))
+    claimed = _known(cells["claimed_eps"].where(cells["noisy"]))
+    out = [Column("claimed_eps", "claimed ε", claimed), Column("proven_eps", "proven ε", kept)]
+    if cells["flag"].any():
+        alarms = [(name, held) for name, (held, _) in _alarms(cells).items()]
+        red = [", ".join(name for name, held in alarms if held[i]) for i in range(len(cells))]
+        out.append(Column("flag", "flag", red, alarm=True))
+    if cells["delta_of_eps"].nunique() > 1 and "delta" not in grid.axes:
+        out.append(Column("delta", "δ", cells["delta_of_eps"].tolist()))
+    return out
+
+
+def _alarms(cells: pandas.DataFrame) -> dict[str, tuple[Array, str]]:
+    """What a flag may say: where it holds, and the note that explains it."""
+    proven, broken = cells["proven_eps"].to_numpy(), cells["broken"].notna().to_numpy()
+    less = np.asarray(understates(cells["claimed_eps"].to_numpy(), proven))
+    none = np.isinf(proven)
+    above = cells["flag"].to_numpy() & ~less & ~broken
+    longest = (
+        f"an example's gradient has norm {cells['broken'].max():.4g} at x0, above gradient_bound"
+    )
+    return {
+        FLAG: (less & ~none, RULE),
+        UNPROVEN: (less & none, "the paper's formula claims an eps, and none is proven"),
+        ABOVE: (above, "the proven eps exceeds the one that was asked for"),
+        BROKEN: (broken, f"{longest}, to which it is clipped, so that the proven eps holds"),
+    }
+
+
+def _targets(grid: Grid, reached: Mapping[Any, xarray.DataArray]) -> list[Column]:
+    out = []
+    for name, values in reached.items():
+        here, unit = grid.cells[name], values.attrs["units"]
+        scale, unit = prefix(here, unit) if unit == "bit" else (1.0, unit * (unit == "s"))
+        head = values.attrs["long_name"] + f" ({unit})" * bool(unit)
+        out.append(Column(str(name), head, _known(here), scale))
+    return out
+
+
+def _fates(grid: Grid) -> list[Column]:
+    """Seeds that diverged, cells that have not run, and warnings of a choice; no column without any."""
+
+    def fate(cell: dict[str, Any]) -> str:
+        tried = cell.get("candidates", 1)
+        if not cell.get("found", True) and tried:
+            return f"all {tried} settings diverged" if tried > 1 else "diverged"
+        if not tried or not cell["ran"]:
+            return "not run yet"
+        if cell["ran"] < seeds:
+            return "unfinished"
+        if cell["lost"]:
+            return f"{cell['lost']} of {seeds} seeds diverged" if seeds > 1 else "diverged"
+        return ", ".join(words for name, words in WARNED.items() if cell.get(name, 0) > 0)
+
+    seeds = grid.ds.sizes["seed"]
+    words = [fate(cell) for cell in grid.cells.to_dict("records")]
+    return [Column("state", "state", words, alarm=True)] if any(words) else []
+
+
+# --- the best, and notes -------------------------------------------------------------------------
+
+
+def _best(grid: Grid, rule: Criterion) -> tuple[frozenset[int], str]:
+    """The first best row of each group that has a choice, and what the groups are."""
+    cells, groups = grid.cells.reset_index(drop=True), grid.groups()
+    means = [value.mean * rule.sign for value in estimates(grid.ends(rule.metric))]
+    judged = cells.assign(judged=means).dropna(subset="judged")
+    apart = judged.groupby(groups or (lambda i: 0), dropna=False, sort=False)["judged"]
+    best = frozenset(rows.idxmin() for _, rows in apart if len(rows) > 1)
+    same = " and ".join(grid.short(name) for name in groups if cells[name].nunique(False) > 1)
+    return best, f"the rows with the same {same}" if same else "all rows"
+
+
+def remarks(grid: Grid) -> list[str]:
+    """What was chosen, what the proven eps covers, why none is proven, and what the flags mean."""
+    chosen, (alone, several) = grid.about.get("selection", {}), publishing(grid)
+    notes = [chosen.get("warning", ""), chosen.get("note", "")]
+    if not grid.cells["noisy"].any():
+        return [*notes, "Not private: no noise."]
+    notes += [alone, several * (several not in notes[1]), *grid.proofs()]
+    flags = _alarms(grid.cells).items() if grid.cells["flag"].any() else ()
+    return notes + [f"{name}: {why}." for name, (held, why) in flags if held.any()]
+
+
+# --- targets ---------------------------------------------------------------------------------------
+
+
+def to_target(
+    ds: xarray.Dataset, metric: str = "loss", *, target: float, links: Links | None = None
+) -> xarray.Dataset:
+    """Rounds, uplink bits, gradients and seconds until ``metric`` first reaches ``target``, as
+    ``rounds_to_target`` and so on.
+
+    Looked at are the evaluated rounds of the mean over seeds; NaN where the target is never
+    reached.  ``metric`` is read as in :func:`select`: at most the target where the smallest is best,
+    else at least.  Seconds are there with ``links``: the expected time of the rounds, computation
+    left out.
+    """
+    import xarray
+
+    grid = Grid.of(ds)
+    ds, rule = grid.ds, criterion_of(grid, metric)
+    target = in_range("target", target, above=-math.inf, below=math.inf)
+    series = ds[[rule.metric, *SPENT]].astype(np.float64).mean("seed", skipna=False)
+    reached = rule.sign * series[rule.metric] <= rule.sign * target  # False for NaN
+    spent = series.isel(round=reached.argmax("round")).where(reached.any("round"))
+    rounds = spent["round"].where(reached.any("round"))
+    costs = {  # with their names in words, and their units
+        "rounds": (rounds, "rounds", "round"),
+        "uplink_bits": (spent["uplink_bits"], "uplink", "bit"),
+        "gradients": (spent["gradients"], "gradients", "gradient"),
+    }
+    if links is not None:
+        seconds = _seconds(series.where(ds["round"] <= rounds), ds["n"], links)
+        costs["seconds"] = (seconds, "time", "s")
+    words = f"{rule.metric.replace('_', ' ')} {'≤' if rule.sign > 0 else '≥'} {target:.4g}"
+    out = xarray.Dataset(coords={axis: ds[axis] for axis in grid.axes})
+    for name, (values, what, unit) in costs.items():
+        values = values.drop_vars("round", errors="ignore").transpose(*grid.axes)
+        out[f"{name}_to_target"] = values.assign_attrs(units=unit, long_name=f"{what} to {words}")
+    return out
+
+
+def _seconds(series: xarray.Dataset, clients: xarray.DataArray, links: Links) -> xarray.DataArray:
+    """The time of these rounds; between two evaluations all messages are taken to be equal."""
+    import xarray
+
+    length = functools.cache(links.round_seconds)  # most rounds of a sweep are equal
+
+    def total(rounds: Array, n: Array, messages: Array, *bits: Array) -> float:
+        def some(step: float, sent: float, *sizes: float) -> float:
+            return step * length(int(n), sent / step, *(b / sent if sent else 0.0 for b in sizes))
+
+        seen = ~np.isnan(messages)
+        steps = (np.diff(values[seen]) for values in (rounds, messages, *bits))
+        return sum(map(some, *steps), 0.0) if seen.any() else math.nan
+
+    given = (series["round"], clients, *(series[name] for name in SPENT[:3]))
+    dims = [["round"], [], *[["round"]] * 3]
+    out: xarray.DataArray = xarray.apply_ufunc(total, *given, input_core_dims=dims, vectorize=True)
+    return out
+
+
+# --- two results -----------------------------------------------------------------------------------
+
+
+def compare(
+    a: xarray.Dataset,
+    b: xarray.Dataset,
+    *,
+    names: tuple[str, str] = ("A", "B"),
+    metrics: Sequence[str] | None = None,
+) -> Table:
+    """Final values where two results have the same settings, and ``b - a``.
+
+    The difference has a standard error: of the differences per seed where both sweeps share their
+    draws and have the same seeds, else from the errors of both.  An axis that only one has may
+    hold one value.  Two runs are compared whatever their algorithms are.  Notes below list settings of
+    one side alone, and what else differs.
+    """
+    alone = not (is_sweep(a) or is_sweep(b))
+    both = [Grid.of(ds, "run" * alone) for ds in (a, b)]
+    common = [axis for axis in both[0].axes if axis in both[1].axes]
+    shown = [n for n in shown_metrics(both[0], metrics) if n in shown_metrics(both[1], metrics)]
+    pairs = _keys(both[0], common).merge(_keys(both[1], common), on="key")
+    sides = list(zip(both, names, (pairs["index_x"], pairs["index_y"]), strict=True))
+    notes = [note for grid, name, _ in sides for note in _alone(grid, common, name)]
+    none = f"{names[0]} and {names[1]} have no setting in common"
+    require(len(pairs), none, lambda: f"their values of {', '.join(common)} differ")
+    for grid, name, places in sides:
+        if len(left := grid.cells.drop(places)):
+            notes.append(f"Only in {name}: {_listed(grid, left[common])}.")
+    one, two = (dataclasses.replace(g, cells=g.cells.loc[places]) for g, _, places in sides)
+    varied = [axis for axis in common if one.cells[axis].nunique(dropna=False) > 1]
+    heads = {axis: one.short(axis) for axis in varied} | {"metric": "metric"}
+    heads |= {f"a {names[0]}": names[0], f"b {names[1]}": names[1], "difference": "difference"}
+    # both sides share the draws of each seed
+    draws = [
+        (g.about["paired"], g.about["settings"]["key"], g.ds["seed"].values.tolist()) for g in both
+    ]
+    paired = bool(draws[0][0] and draws[0] == draws[1])
+    lines = [_measured(one, two, name, paired) for name in [*shown, "uplink_bits"]]
+    lines.append(_proven(one.cells, two.cells))
+    places = one.cells[varied].itertuples(index=False, name=None)
+    each = zip(places, zip(*lines, strict=True), strict=True)
+    rows = [(*place, *line) for place, cell in each for line in cell if line]
+    notes += _lost(one, names[0]) + _lost(two, names[1])
+    for what, *values in (*_settings(*both), *_values(one, two, common)):
+        said = [f"{value} in {name}" for value, name in zip(values, names, strict=False)]
+        notes.append(f"Different {': '.join(filter(None, [what, ', '.join(said)]))}.")
+    if max(grid.ds.sizes["seed"] for grid in both) > 1:
+        how = "paired by seed" if paired else "of unpaired seeds"
+        notes.append(f"± standard error over seeds; differences are {how}.")
+    notes.append(f"A difference is {names[1]} minus {names[0]}.")
+    shared = f": {plural(len(pairs), 'common setting')}" * (not alone)
+    return Table(f"{names[0]} and {names[1]}{shared}", by_rows(heads, rows), tuple(notes))
+
+
+# --- pieces of a comparison -------------------------------------------------------------------------
+
+
+def _alone(grid: Grid, common: list[str], name: str) -> Iterator[str]:
+    """Notes on axes of one side alone; raises if one varies."""
+    for axis in (axis for axis in grid.axes if axis not in common):
+        values = grid.ds[axis].values.tolist()
+        alone = f"Only {name} has the axis {axis}, with {len(values)} values"
+        way = f"keep one of them, as with --where {axis}={values[0]}, or choose over it"
+        require(len(values) == 1, alone, way)
+        yield f"{grid.label(axis, values[0])} in {name}."
+
+
+def _keys(grid: Grid, common: list[str]) -> pandas.DataFrame:
+    """Cells by their labels on the common axes; numbers are rounded."""
+    labels = grid.cells[common].map(lambda v: f"{v:.9g}" if isinstance(v, int | float) else str(v))
+    return labels.agg("; ".join, axis="columns").rename("key").reset_index()
+
+
+def _listed(grid: Grid, left: pandas.DataFrame) -> str:
+    def words(labels: Mapping[Any, Any]) -> str:
+        return ", ".join(grid.label(name, v) for name, v in labels.items() if v is not None)
+
+    more = len(left) - LISTED
+    listed = "; ".join(map(words, left[:LISTED].to_dict("records")))
+    return listed + f"; and {more} more" * (more > 0)
+
+
+def _measured(a: Grid, b: Grid, name: str, paired: bool) -> list[tuple[Value, ...]]:
+    """Of every cell the metric's name, both sides and the difference."""
+    words, by = name.replace("_", " "), 1.0
+    first, second = a.ends(name), b.ends(name)
+    if name == "uplink_bits":
+        by, unit = prefix([first.max(), second.max()], "bit")
+        words = f"uplink ({unit})"
+    one, two = estimates(first / by), estimates(second / by)
+    pairs = zip(one, two, strict=True)
+    differ = [Estimate(y.mean - x.mean, math.hypot(x.error, y.error)) for x, y in pairs]
+    if paired:
+        differ = estimates((second - first.values) / by)
+    return [(words, *line) for line in zip(one, two, differ, strict=True)]
+
+
+def _proven(a: pandas.DataFrame, b: pandas.DataFrame) -> list[tuple[Value, ...]]:
+    """The proven eps of every cell; nothing where neither side has noise."""
+    sides = [map(eps_words, c["noisy"], c["proven_eps"], c["stated"]) for c in (a, b)]
+    out: list[tuple[Value, ...]] = []
+    for x, y in zip(*sides, strict=True):
+        known = isinstance(x, float) and isinstance(y, float)
+        noise = (x, y) != ("no noise", "no noise")
+        out.append(("proven ε", x, y, y - x if known else None) if noise else ())
+    return out
+
+
+def _settings(a: Grid, b: Grid) -> Iterator[tuple[str, ...]]:
+    """The settings that differ, with their values or words for both."""
+    one, two = (
+        {**grid.about["settings"], "noise": grid.about.get("noise"), "data": _data(grid)}
+        for grid in (a, b)
+    )
+    for name, words in SETTINGS.items():
+        x, y = one.get(name), two.get(name)
+        if x and y and x != y:
+            yield words, x, y
+            if name == "data":  # others have another objective
+                return
+
+
+def _data(grid: Grid) -> str:
+    """The data set with its checksum, and how it is split."""
+    named, facts = grid.about["settings"], grid.about["facts"]
+    records = f"{span([facts['m'], facts['m_max']])} records each" if "m_max" in facts else ""
+    checksum = f"checksum {named.get('data')}"
+    split = (named.get("partition"), f"{span(grid.cells['n'])} clients", records, checksum)
+    return f"{named['problem']} ({', '.join(filter(None, split))})"
+
+
+def _values(a: Grid, b: Grid, common: list[str]) -> Iterator[tuple[str, ...]]:
+    """The hyper-parameters of the common cells that differ, with both values where all differ alike."""
+    first, second = (used(grid.cells) for grid in (a, b))
+    for what in [name for name in first if name in second and name not in {*common, *LEFT_OUT}]:
+        x, y = (cells[what].to_numpy(np.float64) for cells in (first, second))
+        unlike = ~np.isclose(x, y, 1e-6, 0, equal_nan=True)
+        pairs = {*zip(x[unlike].tolist(), y[unlike].tolist(), strict=True)}
+        if pairs:
+            values = map(number, pairs.pop()) if len(pairs) == 1 else ()
+            yield f"{what} in {unlike.sum()} of {unlike.size} settings", *values
+
+
+def _lost(grid: Grid, name: str) -> list[str]:
+    """The reasons why compared values are missing."""
+    missing = (grid.cells["ran"] < grid.ds.sizes["seed"]).sum()
+    counts = {"did not run": missing, "diverged": (grid.cells["lost"] > 0).sum()}
+    of = f"of {plural(len(grid.cells), 'compared setting')}"
+    return [f"In {name} {count} {of} {what}." for what, count in counts.items() if count]

@@ -14,7 +14,6 @@ NAMES = {
     "lr": "step size",
     "clip": "clip bound",
     "clip_by": "clip by",
-    "rounds": "rounds",
     "batch": "batch size",
     "utility": "utility (running mean of ‖∇f‖²)",
     "grad_norm": "gradient norm",
@@ -28,7 +27,7 @@ for of, who in OF.items():
     for what in ("loss", "accuracy"):
         NAMES[f"{of}_{what}"] = f"training {what} of the {who}"
         NAMES[f"{of}_test_{what}"] = f"test {what} of the {who}"
-PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
+PREFIXES = {1e15: "P", 1e12: "T", 1e9: "G", 1e6: "M", 1e3: "k", 1.0: "", 1e-3: "m", 1e-6: "µ"}
 
 
 def number(value: float, digits: int = 4) -> str:
@@ -37,9 +36,7 @@ def number(value: float, digits: int = 4) -> str:
     if not math.isfinite(value):
         return "–" if math.isnan(value) else "∞" if value > 0 else "−∞"
     text = f"{value:.{digits}g}"
-    if "e" not in text:
-        return text
-    return f"{value:.0f}" if 1 < abs(value) < 1e6 else _short(text)
+    return f"{value:.0f}" if "e" in text and 1 < abs(value) < 1e6 else _short(text)
 
 
 def span(values: Any) -> str:
@@ -72,14 +69,14 @@ def estimate(mean: float, error: float, digits: int = 4) -> tuple[str, str]:
 def prefix(values: Any, unit: str) -> tuple[float, str]:
     """The factor and the unit in which the largest of some amounts is a short number."""
     most = max((v for v in np.ravel(values).tolist() if math.isfinite(v)), default=0.0)
-    factor, letter = next((pair for pair in PREFIXES if most >= pair[0]), PREFIXES[-1])
-    return factor, letter + unit
+    factor = next((factor for factor in PREFIXES if most >= factor), 1.0)
+    return factor, PREFIXES[factor] + unit
 
 
 def in_units(value: float, unit: str) -> str:
     """An amount as a short number with its unit."""
     scale, unit = prefix([value], unit)
-    return f"{value / scale:{'.3g' if scale > 1 else 'g'}} {unit}"
+    return f"{value / scale:{'g' if scale == 1 else '.3g'}} {unit}"
 
 
 def _short(text: str) -> str:

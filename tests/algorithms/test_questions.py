@@ -87,7 +87,7 @@ audit ldp_gd --rounds 3 --clip-mode x | 'x'
 account cdp_gd --samples x --rounds 3 --clip 1 --sigma 1 --delta .1 | --samples x
 calibrate cdp_gd --samples 9 --rounds 3 --clip 1 --eps 1 --delta .1 --method x | --method x
 audit ldp_gd --rounds 3 --batsh 3 | batsh
-audit ldp_gd --rounds 5 --name 3 | 'name'
+audit ldp_gd --rounds 5 --name 3 | --name
 account {SGD} --rounds 5 --delta 1e-5 --eps 2 | give exactly one of them
 account {EVENT} --record-norm -1 | --record-norm -1
 account {SRM} --momentum 1.5 | --momentum 1.5

@@ -19,7 +19,7 @@ from jaxfl.engine import results
 from jaxfl.engine.trackers import Tracker
 from jaxfl.parts import mechanisms
 from jaxfl.privacy import events
-from jaxfl.views import rows
+from jaxfl.views import tables
 
 pytestmark = pytest.mark.once
 KEY = jax.random.key(0)
@@ -89,7 +89,7 @@ def test_what_a_run_states(kind: str, tmp_path: Path) -> None:
     assert ("eps_spent" in run.dataset()) == (kind != "none")
     if kind == "stated":
         assert "user's event" in run.dataset()["eps_spent"].attrs["long_name"]
-    assert ("(stated)" in rows.table(run.dataset()).text()) == (kind == "stated")
+    assert ("(stated)" in tables.table(run.dataset()).text()) == (kind == "stated")
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -100,7 +100,7 @@ def test_what_a_sweep_states(kind: str) -> None:
     agree(kind, ds["proven_eps"].values)
     agree(kind, [eps for eps in heard if eps])
     assert ds["stated"].values.tolist() == [[int(kind == "stated")] * 2]
-    table = rows.table(ds)
+    table = tables.table(ds)
     notes = " ".join(table.notes)
     assert (WORDS["none"] in notes, "user states" in notes) == (kind == "none", kind == "stated")
     (shown,) = [column for column in table.columns if column.name == "proven_eps"]
@@ -197,7 +197,7 @@ def test_noise_that_finish_lowers_is_flagged() -> None:
     assert "eps = 1 was asked for" in report.note
     ds = jaxfl.sweep(algorithm, usual(), KEY, 2, lr=[0.1])
     assert ds["flag"].values.all()
-    assert any("asked for" in note for note in rows.table(ds).notes)
+    assert any("asked for" in note for note in tables.table(ds).notes)
 
 
 def test_what_is_asked_for_is_not_flagged() -> None:

@@ -187,7 +187,7 @@ def test_plot_another_metric_under_other_names(sweep: Path, tmp_path: Path, shel
     notes = " ".join((tmp_path / "notes.txt").read_text().split())
     assert "by the lowest final loss" in notes
     assert "final test accuracy" in notes
-    assert notes.count("In all settings:") == 1  # in the last part, of all pictures
+    assert notes.count("In all settings:") == 3  # in the part of each picture
 
 
 def test_plot_a_run(single: Path, shell: Shell) -> None:

@@ -17,7 +17,7 @@ import jaxfl
 from jaxfl.views import ink
 from jaxfl.views.cells import Grid, restrict
 from jaxfl.views.ink import PALETTE
-from jaxfl.views.pictures import draw, front, scene
+from jaxfl.views.plots import draw, front, scene
 from jaxfl.views.selection import select
 
 pytestmark = pytest.mark.once
@@ -94,7 +94,7 @@ def test_curves_are_means_with_bands(drawn: dict[str, Figure]) -> None:
     for ax, (along, eps) in zip(
         axes, itertools.product(("round", "uplink_bits", "gradients"), (1.0, 5.0)), strict=True
     ):
-        lines, bands = ax.get_lines(), ax.collections[0].get_paths()
+        lines, bands = ax.get_lines(), [band.get_paths()[0] for band in ax.collections]
         assert len(lines) == len(bands) == 3  # ldp_sgd has one line for both values of omega
         places = [("soteriafl_sgd", 1.0), ("soteriafl_sgd", 9.0), ("ldp_sgd", 1.0)]
         for line, band, (name, omega) in zip(lines, bands, places, strict=True):
@@ -123,12 +123,11 @@ def test_lines_are_told_apart(drawn: dict[str, Figure]) -> None:
 
 
 def test_nothing_finite_makes_no_front(drawn: dict[str, Figure]) -> None:
-    """Empty axes were drawn; and curves go as far as was planned."""
+    """Empty axes were drawn."""
     ds = grids.grid({"omega": (1.0, 9.0)}, algorithms=THREE[:1], diverged={}, rounds=(20,))
     draw(ds, ".")
     assert "curves-loss" in drawn
     assert not [name for name in drawn if name.startswith("front")]
-    assert panels(drawn["curves-loss"])[0].get_xlim() == pytest.approx((-1.0, 21.0))
 
 
 def test_a_panel_without_runs_takes_the_axes_of_the_others(drawn: dict[str, Figure]) -> None:
@@ -223,7 +222,7 @@ def test_any_shape_can_be_drawn(
 
 @mistakes(
     (lambda: draw(grids.grid({}), ".", formats=("jpg",)), "format = 'jpg' must be one of png, pdf"),
-    (lambda: draw(grids.grid({}), ".", formats=()), "No formats"),
+    (lambda: draw(grids.grid({}), ".", formats=()), "must be one of png"),
     (lambda: draw(grids.grid({"lr": (1, 2)}), ".", choose_by="test_loss"), "allow_test=True"),
     (lambda: draw(grids.grid({}), ".", metrics=["los"]), "did you mean 'loss'"),
     (lambda: draw(grids.grid({}), ".", labels={"ldp_sdg": "LDP"}), "did you mean 'ldp_sgd'"),
@@ -256,7 +255,7 @@ def test_an_eps_that_is_not_proven_is_only_claimed(drawn: dict[str, Figure]) -> 
     draw(ds, ".")
     titles = [ax.get_title() for ax in panels(drawn["curves-loss"])[:2]]
     assert titles == ["ε = 1 (asked for)", "ε = 5"]
-    assert "soteriafl_sgd: no ε proven, where its paper's formula gives 1 to 5." in words(
+    assert "soteriafl_sgd: no ε proven; its paper's formula gives 1 to 5." in words(
         drawn["map-loss"]
     )
     flagged = grids.grid({"eps": (1.0, 5.0), "omega": (1.0, 9.0)})
@@ -443,7 +442,7 @@ def test_titles_and_names_are_the_users(drawn: dict[str, Figure]) -> None:
         assert "variance" in text
         assert ("empirical risk" in text) == ("loss" in name)
     draw(grids.grid({}), ".", title="")
-    assert drawn["front-loss"].texts[0].get_text().startswith("ε = 1 proven. δ = 0.001, for")
+    assert drawn["front-loss"].texts[0].get_text().startswith("ε = 1 proven. ε at δ = 0.001")
 
 
 def test_only_what_is_asked_for(tmp_path: Path) -> None:
@@ -452,7 +451,7 @@ def test_only_what_is_asked_for(tmp_path: Path) -> None:
     files = draw(ds, tmp_path)
     assert [file.name.partition("-")[0] for file in files[:-1]] == [*"123456"]
     notes = files[-1].read_text()
-    assert "Drawn is clip bound = 1, of 2 values (choose with --where)." in notes
+    assert "Drawn: clip bound = 1, of 2 values (choose with --where)." in notes
     assert "δ = 0.001, for one run" in notes
     (tmp_path / "1-mine.png").write_text("")
     again = draw(ds, tmp_path, metrics=["test_loss"])
