@@ -29,7 +29,7 @@ def moved(body: Any, key: jax.Array, rounds: int = T, **numbers: float) -> np.nd
 
 @pytest.mark.plain
 @pytest.mark.parametrize("smooth", [smoothing.moreau, smoothing.convolution])
-def test_smoothing_is_the_same_everywhere(smooth: Any, key: jax.Array) -> None:
+def test_smoothing_is_the_same_everywhere(smooth, key):
     usual = estimators.minibatch(sampling.poisson())
     estimator, silent = smooth(usual), mechanisms.noiseless()
     served = moved(federated(estimator=estimator, mechanism=silent), key)
