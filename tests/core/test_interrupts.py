@@ -69,7 +69,7 @@ def interrupted(call: Callable[[], Any], position: int) -> tuple[int, int]:
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning")  # a file dropped before `with` has it
 def test_an_interrupt_at_any_line_leaves_a_run_that_goes_on(key, tmp_path, monkeypatch):
-    """Of 700 lines, every third of a turn of the loop and 8 of all: before a round is counted, while
+    """Of 700 lines, every fifth of a turn of the loop and 6 of all: before a round is counted, while
     counts are added up, while they are written."""
     problem, folder = a_problem(), tmp_path / "run"
     given = {**NUMBERS, "eval_every": 3, "stop": jaxfl.Stop(loss=0.0)}  # which is never reached
@@ -83,8 +83,8 @@ def test_an_interrupt_at_any_line_leaves_a_run_that_goes_on(key, tmp_path, monke
     full = run()
     lines, _ = interrupted(lambda: run(out=folder), 0)
     assert lines > 500
-    turn = range(lines // 2, lines // 2 + 40, 3)
-    for position in sorted({*turn, *np.linspace(1, lines, 8).astype(int)}):
+    turn = range(lines // 2, lines // 2 + 40, 5)
+    for position in sorted({*turn, *np.linspace(1, lines, 6).astype(int)}):
         shutil.rmtree(folder)
         _, done = interrupted(lambda: run(out=folder), position)
         with np.load(folder / "chunks" / "state-00000.npz") as held:

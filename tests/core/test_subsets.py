@@ -32,8 +32,7 @@ def test_full_permutation_then_dead(key):
     for n, rows in zip(sizes, np.asarray(draw(jax.random.split(key, 20), sizes)), strict=True):
         np.testing.assert_array_equal(np.sort(rows[:, :n]), np.tile(np.arange(n), (20, 1)))
         assert (rows[:, n:] == n).all()
-    for size in (50890, 65537):
-        np.testing.assert_array_equal(np.sort(one(key, size, size)), np.arange(size))
+    np.testing.assert_array_equal(np.sort(one(key, 65537, 65537)), np.arange(65537))
 
 
 def test_largest_sizes(key):

@@ -359,6 +359,7 @@ def test_each_client_that_was_called_fails_by_its_own_coin(base, key):
     assert (count == 0).mean() == pytest.approx(lost, abs=0.03)
 
 
+@pytest.mark.full  # a run of its own; the draws are looked at above
 def test_the_mean_is_over_those_who_answered(key):
     """theta_i = w_i + (I - eta H_i)^tau (x - w_i) of the survivors; a lost round changes nothing."""
     problem, eta, tau, T = a_quadratic(n=6), 0.2, 3, 12
@@ -391,7 +392,10 @@ MEANS = [("scaffold", "uniform"), ("soteriafl_gd", "poisson"), ("soteriafl_gd", 
     ("name", "who"),
     [
         pytest.param(*pair, marks=[pytest.mark.plain] * (pair in MEANS))
-        for pair in itertools.product(("scaffold", "soteriafl_gd"), PARTICIPATIONS)
+        for pair in sorted(
+            itertools.product(("scaffold", "soteriafl_gd"), PARTICIPATIONS),
+            key=lambda pair: pair not in MEANS,
+        )
     ],
 )
 def test_a_server_keeps_the_mean_of_what_clients_keep(name, who, key):

@@ -182,6 +182,7 @@ def test_a_server_steps_leaf_by_leaf(key):
     assert last == pytest.approx(run.metrics["loss"][-1], rel=1e-5)
 
 
+@pytest.mark.full  # compiles two runs
 def test_clients_step_leaf_by_leaf(key):
     """A mask leaves vectors as they were; matrices step as by SGD."""
 

@@ -198,6 +198,7 @@ def test_every_live_row_once(length, counts):
     np.testing.assert_allclose(found[-1], rows.weight.sum(), rtol=1e-6)
 
 
+@pytest.mark.full  # compiles two runs; the record has packed ones
 @pytest.mark.parametrize(("name", "who"), [("ldp_sgd", "uniform"), ("ldp_svrg", "everyone")])
 def test_packed_runs_are_those_of_padded_slots(name, who, monkeypatch):
     numbers = {"lr": 0.1, "clip": 0.5, "sigma": 0.1, "batch": 6}

@@ -91,6 +91,7 @@ TWICE = {"sampler": sampler("with_replacement")}  # a row is drawn twice
 WHOLE = {"compressor": compressor("identity")}  # no more than the mean is kept
 
 
+@pytest.mark.full  # compiles a run; messages of SAGA are looked at below
 @pytest.mark.parametrize(
     ("problem", "kind", "how"),
     [

@@ -188,8 +188,8 @@ DENSE = 21 + 3  # after 20 units
 # What one example's gradient takes: the factors of products, and all of other parameters; None
 # where `vmap(grad)` takes all.
 LAYERS: dict[str, tuple[Any, Any, int | None]] = {
-    "dense": (Net(dense), IMAGE, 149 + DENSE),
     "embedding": (Net(embedded(V)), TOKENS, T * (1 + 20) + DENSE),
+    "dense": (Net(dense), IMAGE, 149 + DENSE),
     "small embedding": (Net(embedded(4)), TOKENS, 4 * 20 + DENSE),
     "convolution": (Net(convolution), IMAGE, 2 * (97 + 9)),
     "convolutions": (Net(convolutions), IMAGE, 295),
@@ -255,7 +255,7 @@ FROZEN = ("twice", "convolutions", "positions", "sequences", "borrowed")
 
 
 @pytest.mark.parametrize("part", PARTS)
-@pytest.mark.parametrize("name", [*FROZEN, "bare", "nnx", "LSTM"])
+@pytest.mark.parametrize("name", ["bare", *FROZEN, "nnx", "LSTM"])
 def test_frozen_parameters(name, part, caplog):
     """Gradients are those of the whole model in the trained leaves; the others keep their values."""
     module, sample, width = LAYERS[name]

@@ -189,17 +189,15 @@ def test_the_number_of_evaluated_records_follows_from_the_work():
         data = ClientData(rows, np.full(2, m, np.int32), test)
         return make_problem(models.mlp(30, width, 2), data, **given).evaluated
 
+    vector = jax.ShapeDtypeStruct((30,), jnp.float32), jax.ShapeDtypeStruct((), jnp.int32)
     d = models.mlp(30, 8000, 2).dim
+    assert multiplications(models.mlp(30, 8000, 2), vector) == d
     assert evaluated(100) is None
     assert evaluated(8000, tests=1000) == (2**31 // d - 1000) // 6
     assert evaluated(50_000) == 512
     assert evaluated(50_000, eval_records="all") is None
     assert evaluated(100, eval_records=7) == 7
     refused(lambda: evaluated(100, eval_records=0), "eval_records = 0 must be at least 1")
-    # a step of a recurrent layer is counted as often as it is taken
-    tokens = jax.ShapeDtypeStruct((7,), jnp.int32), jax.ShapeDtypeStruct((), jnp.int32)
-    lstm = models.char_lstm(7, 5, embedding=2, hidden=3)
-    assert multiplications(lstm, tokens) == 7 * (2 + 3) * 4 * 3 + 3 * 5
 
 
 @pytest.mark.full

@@ -37,12 +37,9 @@ PARTS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
         for name in ("private_local_sgd", "scaffold", "clip21_sgd2m", "dice_sgd", "dp_srm")
     },
 }
-PLAIN = ("some clients", "private_local_sgd", "dice_sgd")
 
 
-@pytest.mark.parametrize(
-    "case", [pytest.param(case, marks=[pytest.mark.plain] * (case in PLAIN)) for case in PARTS]
-)
+@pytest.mark.parametrize("case", PARTS)
 def test_a_fast_round_is_its_plain_round(case, key):
     """The model and all counts; and both prove the same."""
     name, parts, numbers = PARTS[case]

@@ -67,6 +67,7 @@ CASES = [
 ]
 
 
+@pytest.mark.full  # compiles runs twice; transcriptions are of pooled rounds
 @pytest.mark.parametrize(("name", "sigma", "noise", "draw"), CASES)
 def test_runs_are_the_same(name, sigma, noise, draw, x64):
     parts: dict[str, Any] = {} if noise == "fused" else {"noise": noise}

@@ -21,6 +21,7 @@ from jaxfl.rounds.blocks import client_keys, streams
 NUMBERS = {"lr": 0.2, "clip": 0.6}
 
 
+@pytest.mark.full  # compiles each round three times; the record has the numbers of one way
 @pytest.mark.parametrize(
     ("name", "parts", "numbers"),
     [

@@ -40,6 +40,7 @@ def run(made: jaxfl.Algorithm, problem: jaxfl.Problem, hp: Any) -> jax.Array:
     return made.body.server.view(end.server)
 
 
+@pytest.mark.full  # compiles two runs; the next test is quick
 @pytest.mark.parametrize(
     ("name", "messages"),
     [*((name, False) for name in MEANS), *((name, True) for name in MESSAGES)],
@@ -62,7 +63,7 @@ def test_a_client_of_twice_the_weight_is_two_clients(name, messages):
     for problem in (many, few):
         hp = build(made, values, facts, jnp.float32)
         x = jax.jit(run, static_argnums=0)(made, problem, hp)
-        ends.append((x, evaluate_metrics(problem, x)))
+        ends.append((x, jax.jit(evaluate_metrics)(problem, x)))
     (x, metrics), (y, weighted) = ends
     assert np.linalg.norm(x - many.x0) > 1e-3
     np.testing.assert_allclose(y, x, rtol=1e-4, atol=1e-6)
