@@ -300,6 +300,7 @@ RNG = np.random.default_rng(0)
     (lambda: GROUP.unmask({**SENT, 99: SENT[0]}, 3), "Clients .99."),
     (lambda: enrol(range(300), 2, 0), "enrol at most 256"),
     (lambda: enrol(range(3), threshold=7, seed=0), "threshold = 7"),
+    (lambda: share(5, [0, 1], 0, RNG), "threshold = 0"),
     (lambda: share(5, [0, 1], 3, RNG), "threshold = 3 exceeds the 2 clients"),
     (lambda: share(2**61 + 5, [0, 1], 1, RNG), "secret = 2305843009213693957 must be"),
     (lambda: reconstruct({0: 1, 2**61 - 1: 2}), "client = 2305843009213693951"),
