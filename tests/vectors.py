@@ -1,33 +1,9 @@
 """The vectors of ``vectors/privacy.json`` as questions to ``jaxfl.account`` and ``jaxfl.calibrate``.
 
-=====================================  =======================================================
-vector                                 question
-=====================================  =======================================================
-CDP-GD, DP-GD, LDP-GD; SoteriaFL-GD    cdp_gd; soteriafl_gd
-CDP-SGD, LDP-SGD, DP-SGD               cdp_sgd
-SoteriaFL-SGD                          soteriafl_sgd
-SoteriaFL-SVRG, LDP-SVRG (code)        soteriafl_svrg; min(pair, chain): ``method="pair_or_chain"``;
-                                       chain alone, as with fixed size: ``"chain_fixed"``; pair
-                                       alone: ``"theorem_k"``.  The default, ``"chain"`` and
-                                       ``"best"`` are tighter: they share delta between the
-                                       chain's steps in the best way
-SoteriaFL-SAGA                         soteriafl_saga; ``method="theorem_k"`` (Poisson),
-                                       ``"reveal"`` (fixed size)
-Q-DPSGD-1; RRPSGD                      q_dpsgd_1; rrpsgd
-DP-SRM, distributed DP-SRM             event, with the norm of a record's share
-LDP-SPIDER, original LDP-SVRG          isrl_svrg; sigma is that of the differences
-Hu et al.                              private_local_sgd; hu_counterexample
-ISRL-DP phase, also with convolution   multi_pass_mbsgd
-ISRL-DP, all phases                    a list of events, here
-one-pass ISRL-DP                       one_pass_mbsgd; ln(1.25/delta) is a formula alone
-DP-mu^2-FL                             mu2_untrusted, mu2_trusted; 2 S sqrt(T) is an event, here
-LDP-SGD with clip(batch mean)          batch_clip
-random sparsification                  mask
-Gaussian mechanism; zCDP to DP         gaussian; zcdp
-dp-accounting conventions              event, by its noise multiplier
-hidden-state dominance                 theorem_k
-audits                                 audit_cp, audit_one_run, audit_canary
-=====================================  =======================================================
+:data:`_BY_PARAMS` and :data:`_BY_NAME` say which question a vector is.  Of SoteriaFL-SVRG its ``min(pair,
+chain)`` is ``method="pair_or_chain"``, chain alone (as with fixed size) ``"chain_fixed"`` and pair alone
+``"theorem_k"``; the default, ``"chain"`` and ``"best"`` are tighter: they share delta between the
+chain's steps in the best way.  Of LDP-SPIDER sigma is that of the differences.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ def parts(folder: Path) -> set[str]:
     return {file.name for file in folder.glob(".*.part")}
 
 
-def test_the_next_writer_removes_what_killed_ones_left_and_nothing_else(tmp_path: Path) -> None:
+def test_the_next_writer_removes_what_killed_ones_left_and_nothing_else(tmp_path):
     """A killed writer leaves a file without a lock; a living one, of any file here, keeps its own."""
     left = {f".{name}.{i:012x}.part" for i, name in enumerate(["a.nc", "a.nc", "b"])}
     others = {".a.part", ".a.nc.0123.part", "a.nc.000000000000.part"}
@@ -49,9 +49,7 @@ def test_the_next_writer_removes_what_killed_ones_left_and_nothing_else(tmp_path
     assert living not in parts(tmp_path)
 
 
-def test_a_part_that_is_taken_before_it_is_locked_is_begun_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_part_that_is_taken_before_it_is_locked_is_begun_again(tmp_path, monkeypatch):
     fcntl = pytest.importorskip("fcntl")
     honest, taken = fcntl.flock, []
 
@@ -66,7 +64,7 @@ def test_a_part_that_is_taken_before_it_is_locked_is_begun_again(
     assert [file.name for file in tmp_path.iterdir()] == ["a"]
 
 
-def test_a_digest_sees_every_bit(tmp_path: Path) -> None:
+def test_a_digest_sees_every_bit(tmp_path):
     content = sealed(b"CDF " + MARK + NO_DIGEST.encode() + b" and its contents", MARK)
     check_digest(tmp_path, content, MARK, "")
     for i in range(8 * len(content)):
@@ -79,9 +77,7 @@ BOMBS = ((1 << 22,), 1 << 24, "would unpack to"), ((10**12,), 64, "has"), ((3,),
 
 
 @pytest.mark.parametrize(("shape", "nbytes", "words"), BOMBS)
-def test_nothing_is_unpacked_beyond_what_a_file_may_hold(
-    shape: tuple[int, ...], nbytes: int, words: str, tmp_path: Path
-) -> None:
+def test_nothing_is_unpacked_beyond_what_a_file_may_hold(shape, nbytes, words, tmp_path):
     path, whole = tmp_path / "bomb.npz", zipfile.ZIP_DEFLATED
     header = {"descr": "<f4", "fortran_order": False, "shape": shape}
     with zipfile.ZipFile(path, "w", whole) as file, file.open("x.npy", "w") as content:
@@ -92,7 +88,7 @@ def test_nothing_is_unpacked_beyond_what_a_file_may_hold(
         arrays(path, 1 << 16)
 
 
-def test_a_member_that_is_not_listed(tmp_path: Path) -> None:
+def test_a_member_that_is_not_listed(tmp_path):
     """One bit in the list of a zip file, the length of a comment, hides what follows."""
     path = tmp_path / "a.npz"
     np.savez(path, allow_pickle=False, one=np.zeros(3), two=np.ones(3))
@@ -105,7 +101,7 @@ def test_a_member_that_is_not_listed(tmp_path: Path) -> None:
         arrays(path, 1 << 16)
 
 
-def test_arrays_come_back_as_they_were(tmp_path: Path) -> None:
+def test_arrays_come_back_as_they_were(tmp_path):
     given = {
         "none": np.zeros((0, 3)),
         "one": np.array("a text"),
@@ -121,7 +117,7 @@ def test_arrays_come_back_as_they_were(tmp_path: Path) -> None:
         arrays(tmp_path / "b.npz", 1 << 16)
 
 
-def test_what_is_no_file_is_not_waited_for(tmp_path: Path) -> None:
+def test_what_is_no_file_is_not_waited_for(tmp_path):
     def read(name: str) -> None:
         with reading(tmp_path / name, "result"):
             (tmp_path / name).read_bytes()
@@ -136,7 +132,7 @@ KIND = {"a": int, "b?": [str], "c": {str: int | float}, "d": bool | None}
 GOOD = {"a": 1, "b": ["x"], "c": {"x": 1.5}, "d": None, "more": 0}
 
 
-def test_kinds() -> None:
+def test_kinds():
     for change in ({}, {"b": []}):
         conforms("it", {**GOOD, **change}, KIND)
     for change, words in (

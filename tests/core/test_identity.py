@@ -56,10 +56,10 @@ MADE = (written, closure, Scaled, partly, scheduled, lambda f: closure(np.full(3
 
 @pytest.mark.plain
 @pytest.mark.parametrize("make", MADE)
-def test_what_a_function_reads_changes_its_digest(make: Any) -> None:
+def test_what_a_function_reads_changes_its_digest(make):
     assert code_of(make(2.0)) == code_of(make(2.0)) != code_of(make(3.0))
 
 
-def test_members_of_sets_count() -> None:
+def test_members_of_sets_count():
     assert code_of(of_a_set({"a", "b"})) == code_of(of_a_set({"b", "a"}))
     assert code_of(of_a_set({"a", "b"})) != code_of(of_a_set({"a", "c"}))

@@ -9,11 +9,9 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from types import FrameType
 from typing import Any
 
-import jax
 import numpy as np
 import pytest
 from rows import QUIET, a_problem
@@ -70,10 +68,8 @@ def interrupted(call: Callable[[], Any], position: int) -> tuple[int, int]:
 
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning")  # a file dropped before `with` has it
-def test_an_interrupt_at_any_line_leaves_a_run_that_goes_on(
-    key: jax.Array, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Of 700 lines, 40 that make a turn of the loop and 20 of all: before a round is counted, while
+def test_an_interrupt_at_any_line_leaves_a_run_that_goes_on(key, tmp_path, monkeypatch):
+    """Of 700 lines, every fifth of a turn of the loop and 6 of all: before a round is counted, while
     counts are added up, while they are written."""
     problem, folder = a_problem(), tmp_path / "run"
     given = {**NUMBERS, "eval_every": 3, "stop": jaxfl.Stop(loss=0.0)}  # which is never reached
@@ -87,8 +83,8 @@ def test_an_interrupt_at_any_line_leaves_a_run_that_goes_on(
     full = run()
     lines, _ = interrupted(lambda: run(out=folder), 0)
     assert lines > 500
-    turn = range(lines // 2, lines // 2 + 40)
-    for position in sorted({*turn, *np.linspace(1, lines, 20).astype(int)}):
+    turn = range(lines // 2, lines // 2 + 40, 5)
+    for position in sorted({*turn, *np.linspace(1, lines, 6).astype(int)}):
         shutil.rmtree(folder)
         _, done = interrupted(lambda: run(out=folder), position)
         with np.load(folder / "chunks" / "state-00000.npz") as held:
@@ -108,7 +104,7 @@ def test_an_interrupt_at_any_line_leaves_a_run_that_goes_on(
         }
 
 
-def test_signals_wait() -> None:
+def test_signals_wait():
     """In the main thread; elsewhere nothing is held back."""
     done: list[Any] = []
 
@@ -129,7 +125,7 @@ def test_signals_wait() -> None:
     assert done[1] is signal.default_int_handler
 
 
-def test_writers_do_not_meet(tmp_path: Path) -> None:
+def test_writers_do_not_meet(tmp_path):
     """Two of them and a reader, who sees one file or the other; nobody is refused."""
     file, size, failed = tmp_path / "file", 50_000, []
 
@@ -158,7 +154,7 @@ def test_writers_do_not_meet(tmp_path: Path) -> None:
     assert file.stat().st_mode & 0o777 == 0o666 & ~umask
 
 
-def test_a_write_that_fails_leaves_what_was_there(tmp_path: Path) -> None:
+def test_a_write_that_fails_leaves_what_was_there(tmp_path):
     file = tmp_path / "file"
     replace(file, lambda held: held.write(b"old"))
     for error, told in ((KeyboardInterrupt, KeyboardInterrupt), (OSError, jaxfl.InputError)):

@@ -14,7 +14,7 @@ from jaxfl.core.errors import InputError, attempt, require
 from jaxfl.core.params import at_most_one, choice, exactly_one, known, number, whole
 
 
-def test_the_command_line_renders_the_same_record() -> None:
+def test_the_command_line_renders_the_same_record():
     error = InputError("is too small", "give {noise}", suggested={"noise": "paper"}, batch_size=2)
     assert str(error) == "batch_size = 2 is too small: give noise='paper'."
     words = ["run", "--batch-size", "2"]
@@ -29,16 +29,13 @@ def test_the_command_line_renders_the_same_record() -> None:
 test_mistakes_get_one_sentence = refusals(
     (lambda: require(False, "A file is gone"), "^A file is gone.$"),
     (lambda: number("p", math.nan), "^p = nan is not a number.$"),
-    (lambda: number("p", np.complex64(1)), r"^p = .*\+0j\) is not a number.$"),
     (lambda: number("p", [1, 2]), r"^p = \[1, 2\] must be one number.$"),
     (lambda: number("p", 1, above=0, below=1), "^p = 1 must be above 0 and below 1.$"),
-    (lambda: number("p", math.inf, below=math.inf), "^p = inf must be finite.$"),
     (lambda: number("p", np.float64(2.5), integer=True), "^p = 2.5 must be a whole number.$"),
     (lambda: whole("T", "3", 1), "^T = '3' is not a number: leave out the quotes.$"),
     (lambda: whole("T", 2**31, 1), f"^T = {2**31} must be at least 1 and at most {2**31 - 1}.$"),
     (lambda: choice("how", [1], ("a", "b")), r"^how = \[1\] must be one of a, b.$"),
     (lambda: known("part", "ab", {"abc": 1}), r": did you mean 'abc'\? known: abc.$"),
-    (lambda: known("part", "r", {"lr": 1, "k": 2}), "^There is no part 'r': known: k, lr.$"),
     (lambda: at_most_one(k=1, omega=2), "^k = 1 and omega = 2 are both given: give one of them.$"),
     (lambda: exactly_one(k=None, omega=None), "^There is no k and no omega: give exactly one"),
     (lambda: counts([1, 4], 2, 3), r"^count = \[1, 4\] must lie in 1..3"),
@@ -48,7 +45,7 @@ test_mistakes_get_one_sentence = refusals(
 )
 
 
-def test_errors_of_a_users_code_are_told_with_their_cause() -> None:
+def test_errors_of_a_users_code_are_told_with_their_cause():
     with (
         pytest.raises(InputError, match=r"^It fails \(ZeroDivisionError.*\): mend it\.$") as caught,
         attempt("It fails", "mend it"),
@@ -57,7 +54,7 @@ def test_errors_of_a_users_code_are_told_with_their_cause() -> None:
     assert isinstance(caught.value.__cause__, ZeroDivisionError)
 
 
-def test_a_message_is_formatted_only_where_it_is_raised() -> None:
+def test_a_message_is_formatted_only_where_it_is_raised():
     asked: list[str] = []
 
     def words() -> str:

@@ -34,7 +34,7 @@ def check(product: Callable, formula: str, v: np.ndarray, a: np.ndarray) -> None
 
 @SHAPES
 @pytest.mark.parametrize("way", WAYS)
-def test_models_and_samples(way: str, b: int, d: int) -> None:
+def test_models_and_samples(way, b, d):
     mapped, vs, sets = WAYS[way]
     out, a = max(vs, sets, key=len), some(sets, b, d)
     check(mapped(products.outputs), f"{vs}d,{sets}bd->{out}b", some(vs, d), a)
@@ -44,12 +44,12 @@ def test_models_and_samples(way: str, b: int, d: int) -> None:
 @SHAPES
 @pytest.mark.parametrize("r", [2, 40])
 @pytest.mark.parametrize("way", ["each its own", "one"])
-def test_samples_and_deltas(way: str, b: int, d: int, r: int) -> None:
+def test_samples_and_deltas(way, b, d, r):
     mapped, vs, _ = WAYS[way]
     check(mapped(products.crossed), f"{vs}br,{vs}bd->{vs}dr", some(vs, b, r), some(vs, b, d))
 
 
-def test_many_models_are_one_product() -> None:
+def test_many_models_are_one_product():
     """And its order is held, where the compiler's own would copy the samples of a round."""
     a = some("", 1280, 124)
     for product, v in (

@@ -12,7 +12,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import jax
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas
@@ -23,15 +22,12 @@ import jaxfl
 from jaxfl import data, make_problem, models
 from jaxfl.cli.build import choose_problem
 from jaxfl.cli.compute import absolute
-from jaxfl.cli.lists import tables
 from jaxfl.cli.options import Setup
 from jaxfl.data import sources
 from jaxfl.data.leaf import LETTERS
 from jaxfl.problems.problem import held_out
 
 pytestmark = pytest.mark.once
-
-# --- test parts of clients -----------------------------------------------------------------------
 
 
 def test_rows_held_out_of_each_client_stay_with_it():
@@ -61,23 +57,20 @@ def test_test_tables_and_lists_say_whose_their_rows_are():
 
 
 def test_a_problem_holds_the_owners_of_its_test_examples():
-    """They follow the examples where some are set aside, and change no number."""
+    """They follow the examples where some are set aside."""
     made = data.synthetic(4, 20, 3, test=5, seed=1)
     made.test[0][:, 0] = made.test_owner
     model = models.softmax_regression(3, 10)
     problem = make_problem(model, made)
     assert problem.test_owner.tolist() == made.test_owner.tolist()
-    assert problem.test_owner.dtype == np.int32
     part = make_problem(model, made, validation_share=0.4)
     assert part.test_owner.tolist() == part.test[0][:, 0].tolist()
     assert len(part.test_owner) == 12
     assert held_out(problem, "test").test_owner is None
-    without = make_problem(model, made._replace(test_owner=None))
-    assert len(jax.tree.leaves(without)) == len(jax.tree.leaves(problem)) - 1
 
 
 CLIENTS: Any = [(np.ones((2, 3)), np.ones(2, int))] * 2
-ONE, TWO = CLIENTS[0], data.from_clients(CLIENTS, CLIENTS[0], classes=2)
+ONE = CLIENTS[0]
 
 
 def owned(*given: Any, **more: Any) -> Any:
@@ -88,17 +81,10 @@ test_mistakes_in_owners = refusals(
     (owned(CLIENTS, test_owner=[0]), "test_owner = .0. needs test examples"),
     (owned(CLIENTS, CLIENTS[:1]), "has 1 parts, and there are 2 clients: give one"),
     (owned(CLIENTS, {"a": ONE}), "must be a list, as the clients are"),
-    (owned({"a": ONE, "b": ONE}, {"c": ONE}), "There is no client 'c'"),
     (owned(CLIENTS, ONE, test_owner=[0]), "one client number for each of"),
     (owned(CLIENTS, ONE, test_owner=[0, 2]), r"must lie in 0\.\.1, or"),
-    (
-        lambda: make_problem(models.logistic(3), TWO._replace(test_owner=[0, -2])),
-        r"test_owner = \[0, -2\] must lie in 0\.\.1",
-    ),
 )
 
-
-# --- LEAF ----------------------------------------------------------------------------------------
 
 RNG = np.random.default_rng(0)
 LINE = "Friends, Romans, countrymen, lend me your ears; I come to bury Caesar, not to..."
@@ -166,7 +152,6 @@ def test_sent140(tmp_path):
     assert codes[2, [0, 24]].tolist() == [1 + zlib.crc32(word) % 4095 for word in (b"w0", b"w24")]
     (bags,) = data.leaf(tmp_path, flat=True).train[0]
     assert bags.sum(axis=1).tolist() == [4, 0, 30]
-    assert bags[0, happy] == 2
 
 
 def test_celeba(tmp_path):
@@ -196,7 +181,6 @@ BAD: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     ({"a": pixels(1)}, {"user_data": {"a": {"x": [[1]]}}}, "user 'a' has no y"),
     ({"a": (pixels(1)[0], [1, 2])}, {}, "user 'a' has 1 examples and 2 labels"),
     ({"a": pixels(62)}, {}, r"user 'a', labels hold 62, and must be whole numbers in 0\.\.61"),
-    ({"a": ([[1, 2]], [-1])}, {}, "labels hold -1"),
     ({"a": ([[1, 2]], ["b"])}, {}, r"has labels \['b'\]: number the classes"),
     ({"a": ([[1, 2], [1]], [0, 1])}, {}, "examples that are no lists of numbers of one length"),
     (
@@ -225,6 +209,7 @@ def test_a_file_of_leaf_that_is_cut(tmp_path):
     for kept in (0, 10, 4000, -1):
         file.write_text(whole[:kept])
         refused(lambda: data.leaf(tmp_path), words)
+    assert data.leaf(tmp_path, clients=1).client_names == ("a",)  # nothing behind is decoded
 
 
 def test_folders_that_are_not_of_leaf(tmp_path, monkeypatch):
@@ -238,16 +223,6 @@ def test_folders_that_are_not_of_leaf(tmp_path, monkeypatch):
     refused(lambda: data.leaf(tmp_path), "User 'a' is in .*a.json and in .*b.json")
     monkeypatch.setattr(sys.modules["jaxfl.data.leaf"], "free", lambda device: 6000)
     refused(lambda: data.leaf(tmp_path), "take over 6,000 bytes, as much as is free: read fewer")
-
-
-def test_files_are_decoded_one_user_at_a_time(tmp_path):
-    """With the first client alone, the second is not read; nor is the next file."""
-    written(tmp_path, "train", "a.json", {"a": pixels(1), "b": ([["x"]], [0])})
-    (tmp_path / "train" / "b.json").write_text("{")
-    assert data.leaf(tmp_path, clients=1).client_names == ("a",)
-
-
-# --- images of archives --------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -302,16 +277,12 @@ def test_cifar100(archive):
         made = data.load("cifar100", coarse=coarse)
         assert [*made.train[1], *made.test[1]] == labels
         assert made.classes == classes
-    refused(lambda: data.load("cifar100", flat=2), "flat = 2 must be True or False")
     file.write_bytes(file.read_bytes()[:-1])
     words = "cifar-100-binary.tar.gz is not the published one: its sha256 is .*replace or delete it"
     refused(lambda: data.load("cifar100"), words)
     file.unlink()
     words = "fetch https://www.cs.toronto.edu/~kriz/cifar-100-binary.tar.gz, put it into"
     refused(lambda: data.load("cifar100", download=False), words)
-
-
-# --- on the command line -------------------------------------------------------------------------
 
 
 @pytest.mark.full
@@ -323,22 +294,15 @@ def test_a_sweep_of_the_clients_of_leaf(tmp_path, monkeypatch, shell):
     given = "ldp_sgd --data leaf:fem --batch 2 --sigma 0.1 --quiet --no-plot"
     shell("sweep", given, "--lr 0.1 --rounds 1 --clients 3 --out grid")
     assert json.loads(jaxfl.load("grid/result.nc").attrs["config"])["facts"]["n"] == 3
-    assert tables()["data"]["leaf:FOLDER"]["summary"].startswith("Natural clients")
     found = Setup(data=absolute({"data": ["leaf:fem"]})["data"][0])
     assert found.data == f"leaf:{tmp_path / 'fem'}"
     problem = choose_problem(found)
     assert (problem.n, problem.model.dim, len(problem.test_owner)) == (12, 785 * 62, 12)
     words = "--partition iid does not apply to LEAF's data, where clients"
     assert words in shell.refused("run", given, "--partition iid")
-    for name, words in (
-        ("~no-such-user/x", "~no-such-user/x' does not exist"),
-        ("leaf:~no-such-user/x", "~no-such-user/x has no JSON files"),
-        ("leaf:", "no data set or file 'leaf:'"),
-    ):
-        assert words in shell.refused("run ldp_sgd --data", name)
+    words = "leaf:~no-such-user/x"
+    assert "~no-such-user/x has no JSON files" in shell.refused("run ldp_sgd --data", words)
 
-
-# --- rows of other data sets ---------------------------------------------------------------------
 
 IMAGES = RNG.integers(0, 256, (7, 4, 4), dtype=np.uint8)
 ROWS = [
@@ -400,16 +364,6 @@ def test_examples_shared_among_clients():
     assert data.from_examples(Table(ROWS, ["x", "y", "z"]), clients=2).classes == 3
 
 
-def test_examples_of_a_frame():
-    frame = pandas.DataFrame({"age": [1.0, 2, 3], "site": ["b", "a", "b"], "ill": [0, 1, 1]})
-    given = {"features": ["age"], "label": "ill", "name": "mine"}
-    made = data.from_examples(frame, frame[1:], client="site", **given)
-    wanted = data.from_clients(frame, frame[1:], client="site", **given)
-    assert repr(made) == repr(wanted._replace(partition="natural"))
-    assert made.test_owner.tolist() == wanted.test_owner.tolist() == [0, 1]
-    assert data.from_examples(frame, clients=3, **given).count.tolist() == [1, 1, 1]
-
-
 def examples(rows: Any = ROWS, **given: Any) -> Any:
     return lambda: data.from_examples(rows, **{"clients": 2, **given})
 
@@ -423,21 +377,14 @@ test_mistakes_in_examples = refusals(
     (examples({"train": ROWS}), "a dict with the keys train: pass one of its data sets"),
     (examples(3), "The data set is 3, and must be rows, each a dict"),
     (examples([]), "The data set has no rows"),
-    (examples(features="images"), "no column in the data set, row 0, named 'images': did you mean"),
     (examples(Table(ROWS), features="images"), "no column in the data set named 'images': did you"),
     (examples(client="age"), "client = 'age' and clients = 2 are alternatives"),
-    (examples(clients=None), "no client and no clients: name the column"),
     (examples(client="age", clients=None, how="iid"), "how = 'iid' goes with clients="),
     (examples(features="name"), "'name' holds text, and features are numbers"),
-    (examples(features="label"), "features = 'label' and the label are the same"),
     (examples(classes=2), "labels of 'examples' hold 2, and must be whole numbers in 0..1"),
     (spoilt(image=IMAGES[0, :2]), r"row 1, has 'image' of shape \(2, 4\)"),
     (spoilt(label=None), "row 1, has None as 'label': fill it in"),
-    (examples(test=[{"image": IMAGES[0, :2], "label": 0}]), "test set, leaf .0., has rows of"),
 )
-
-
-# --- heterogeneity -------------------------------------------------------------------------------
 
 
 def test_heterogeneity_by_hand():
@@ -456,15 +403,11 @@ def test_heterogeneity_follows_the_dial():
     found = [data.heterogeneity(each) for each in made]
     assert found[0].labels > 1.5 * found[1].labels > 3 * found[2].labels > 0
     assert found[0].features > 2 * found[1].features > 4 * found[2].features > 0
-    assert re.fullmatch(r"label divergence 0\.\d+, feature divergence 0\.\d+", str(found[0]))
     told = f"  partition: dirichlet(alpha=0.05)\n  heterogeneity: {found[0]}"
     assert repr(made[0]).endswith(told)
     whole = data.from_clients([(np.ones((2, 1), int), np.ones(2))] * 2)
     assert data.heterogeneity(whole) == (None, None)
     assert "heterogeneity" not in repr(whole)
-    alike = data.split(data.Dataset("a", (np.ones((4, 1)), np.zeros(4, int))), 2)
-    assert data.heterogeneity(alike) == (0, 0)
     blocks = data.map_features(made[1], lambda a: np.repeat(a, 2, axis=-1))
     assert data.heterogeneity(blocks).features == pytest.approx(found[1].features)
-    refused(lambda: data.heterogeneity(whole._replace(train=3)), "no arrays .features, labels.")
     refused(lambda: data.heterogeneity(whole.train), "must be a ClientData")

@@ -49,12 +49,9 @@ pytestmark = pytest.mark.once
 NUMBERS = {"lr": 0.2, "clip": 1.0, "sigma": 0.05, "batch": 4}
 
 
-# --- words and masks -----------------------------------------------------------------------------
-
-
 @pytest.mark.plain
 @pytest.mark.parametrize("precision", [2.0**-20, 1e-3])
-def test_sums_are_recovered_to_the_declared_precision(precision: float, key: jax.Array) -> None:
+def test_sums_are_recovered_to_the_declared_precision(precision, key):
     """Also where numbers are negative: r/2 precisions at worst, whatever the range."""
     r, d, R = 10, 400, 8.0
     v = R * jax.random.uniform(key, (r, d), minval=-1.0)
@@ -66,7 +63,7 @@ def test_sums_are_recovered_to_the_declared_precision(precision: float, key: jax
     assert precision / 4 < error.max() <= r * precision / 2 + r * R * 2.0**-23
 
 
-def test_what_is_out_of_range_is_clamped_and_counted() -> None:
+def test_what_is_out_of_range_is_clamped_and_counted():
     v = jnp.array([0.5, -3.0, 7.0, jnp.inf, -jnp.inf, jnp.nan, 2.0])
     words, clamped = encode(v, 2.0, 2.0**-10)
     assert clamped == 5
@@ -74,7 +71,7 @@ def test_what_is_out_of_range_is_clamped_and_counted() -> None:
     np.testing.assert_array_equal(back, [0.5, -2.0, 2.0, 2.0, -2.0, 0.0, 2.0])
 
 
-def test_runs_and_sweeps_count_what_they_clamp(key: jax.Array) -> None:
+def test_runs_and_sweeps_count_what_they_clamp(key):
     """No regularizer enters the check of the range: made large, it is what is clamped.  What is
     proven then is the eps of a plain sum."""
     x0, name = np.full(8, 9.0), "private_local_sgd"
@@ -91,7 +88,7 @@ def test_runs_and_sweeps_count_what_they_clamp(key: jax.Array) -> None:
 
 
 @pytest.mark.parametrize(("r", "slots"), [(3, 5), (2, 2), (7, 7)])
-def test_masks_cancel_in_1000_random_cohorts(r: int, slots: int) -> None:
+def test_masks_cancel_in_1000_random_cohorts(r, slots):
     """Seeds for unordered pairs would make every mask zero; dead slots must not take part."""
     n, d = 12, 3
 
@@ -114,24 +111,20 @@ def cohort_of(r: int, n: int) -> Draw:
     return Draw(jnp.asarray(np.random.default_rng(r).permutation(n)[:r]), jnp.full(r, 1 / r))
 
 
-def test_masks_are_fresh_every_round(key: jax.Array) -> None:
+def test_masks_are_fresh_every_round(key):
     cohort = cohort_of(3, 8)
     now, later = (pair_masks(key, jnp.int32(t), cohort.index[0], cohort, 50) for t in (0, 1))
     assert (now != later).all()
 
 
-def test_one_message_is_uniform_on_the_ring(key: jax.Array) -> None:
+def test_one_message_is_uniform_on_the_ring(key):
     """Chi-square over the upper and the lower bits; the message itself is a single number."""
     cohort = cohort_of(4, 9)
     hp = Hyper({"range": jnp.float32(4.0), "precision": jnp.float32(2.0**-20)})
     args = key, jnp.int32(3), cohort.index[0], cohort, jnp.full(200_000, 1.25), hp
     words = np.asarray(secure_sum(masks=True).protect(*args)[0])
-    assert len(np.unique(secure_sum().protect(*args)[0])) == 1
     for part in (words >> 24, words & 0xFF, words[1:] - words[:-1] >> 24):
         assert stats.chisquare(np.bincount(part, minlength=256)).pvalue > 1e-4
-
-
-# --- in rounds -----------------------------------------------------------------------------------
 
 
 SPARSE = {"k": 4, "range": 64.0}
@@ -145,9 +138,7 @@ WAYS = ("plain_sum", "secure_sum", "masked_sum")
         ("soteriafl_sgd", SPARSE, WAYS),
     ],
 )
-def test_a_run_is_the_same_under_any_aggregation(
-    name: str, more: dict[str, Any], ways: tuple[str, ...], key: jax.Array
-) -> None:
+def test_a_run_is_the_same_under_any_aggregation(name, more, ways, key):
     """Up to the precision; real masks change no bit.  Three of five clients, in every algorithm."""
     problem, ends = a_problem(), {}
     for way in ways:
@@ -167,10 +158,7 @@ def test_a_run_is_the_same_under_any_aggregation(
     assert np.abs(ends["plain_sum"] - np.asarray(problem.x0)).max() > 0.05
 
 
-# --- refusals ------------------------------------------------------------------------------------
-
-
-def test_wrapping_around_is_refused_beforehand() -> None:
+def test_wrapping_around_is_refused_beforehand():
     """And so are masks beyond their limit."""
     reach, most, given = (1.0, 0.1), 2.0**31 / 10 * 1e-3, {"precision": 1e-3, "rounds": 9}
     settle({"range": 0.999 * most, **given}, reach, 10, 5)
@@ -180,7 +168,7 @@ def test_wrapping_around_is_refused_beforehand() -> None:
     refused(beyond, "leave masks out")
 
 
-def test_defaults_leave_room_for_the_sum() -> None:
+def test_defaults_leave_room_for_the_sum():
     for senders in (1, 3, 10, 1000):
         found = settle({"rounds": 100}, (0.7, 0.2), senders, 5)
         R, p = found["range"][0], found["precision"][0]
@@ -188,7 +176,7 @@ def test_defaults_leave_room_for_the_sum() -> None:
         assert 2.0**29 <= senders * R / p <= 2.0**30
 
 
-def test_a_range_holds_the_noise_of_all_rounds() -> None:
+def test_a_range_holds_the_noise_of_all_rounds():
     """The least one: P[any of r d T noises is clamped] < 1e-12 e^-eps."""
     r, d, T, eps, sigma = 10, 5000, 300, 2.0, 0.1
     found = settle({"rounds": T, "eps": eps}, (1.0, sigma), r, d)["range"][0]
@@ -201,14 +189,14 @@ def test_a_range_holds_the_noise_of_all_rounds() -> None:
     assert 1e-15 < r * d * T * tail * math.exp(eps) < 1e-12
 
 
-def test_a_range_holds_all_local_steps() -> None:
+def test_a_range_holds_all_local_steps():
     """A message of tau steps reaches eta tau G."""
     given = {"lr": 0.5, "clip": 1.0, "local_steps": 4, "batch": 4, "sigma": 1e-3}
     plan = planned("private_local_sgd", a_problem(), 3, **given)
     assert plan.values["range"] >= 2 * 0.5 * 4 * 1.0
 
 
-def test_a_range_holds_poisson_batches_that_exceed_their_mean(key: jax.Array) -> None:
+def test_a_range_holds_poisson_batches_that_exceed_their_mean(key):
     """Where the clipped gradients of j drawn records agree, the message has norm j G/b.  The largest
     of 20,000 draws exceeds 2G, and none exceeds that of full slots."""
     algorithm = jaxfl.algorithm("ldp_sgd", sampler=sampler("poisson"), aggregation=secure_sum())
@@ -222,7 +210,7 @@ def test_a_range_holds_poisson_batches_that_exceed_their_mean(key: jax.Array) ->
     assert plan.values["range"] >= 2 * bound
 
 
-def test_the_public_regularizer_is_not_clamped(key: jax.Array) -> None:
+def test_the_public_regularizer_is_not_clamped(key):
     """It is added to the sum: however large, messages hold clipped gradients and noise alone."""
     problem, ends = a_problem(), []
     model = problem.model._replace(regularizer=lambda x: 50.0 * jnp.sum(x))
@@ -236,7 +224,7 @@ def test_the_public_regularizer_is_not_clamped(key: jax.Array) -> None:
 
 
 @pytest.mark.parametrize("name", ["dp_fedavg", "distributed_dp_srm"])
-def test_rounding_before_a_servers_noise_counts(name: str) -> None:
+def test_rounding_before_a_servers_noise_counts(name):
     """A message moves by p sqrt(d) more, whose share of the mean no noise but the server's covers."""
     algorithm = jaxfl.algorithm(name, aggregation=secure_sum())
     given = {"lr": 0.1, "sigma": 1.0, "batch": 4, "range": 8.0}
@@ -252,16 +240,13 @@ def test_rounding_before_a_servers_noise_counts(name: str) -> None:
     assert shares[1] - shares[0] == pytest.approx(moved, rel=1e-3)
 
 
-def test_a_plain_sum_is_no_secure_one() -> None:
+def test_a_plain_sum_is_no_secure_one():
     """As a part of one's own body, where nothing puts None in its place."""
     body = jaxfl.algorithm("ldp_gd", aggregation=secure_sum()).body
     given = {"clip": 1.0, "sigma": 1.0, "rounds": 3}, ProblemFacts(5, 10, 10, 4, 3, 1.0, (10,))
     plain = body._replace(aggregation=plain_sum())
     assert [transcript.noises(one, *given) for one in (body, plain)] == [5, 1]
     assert transcript.event(plain, *given).trust == "local_transcript"
-
-
-# --- messages one by one -------------------------------------------------------------------------
 
 
 PLAIN = dict(enumerate(np.random.default_rng(0).integers(0, 2**32, (6, 6), np.uint32), 3))
@@ -271,38 +256,25 @@ def total(clients: Iterable[int]) -> np.ndarray:
     return sum((PLAIN[i] for i in clients), np.zeros(6, np.uint32))
 
 
-def test_a_missing_client_is_noticed() -> None:
-    np.testing.assert_array_equal(collect(PLAIN, PLAIN), total(PLAIN))
-    some = {i: words for i, words in PLAIN.items() if i != 5}
-    refused(lambda: collect(PLAIN, some), "Clients .5. did not report")
-
-
 @pytest.mark.plain
 @pytest.mark.parametrize("gone", [(), (4,), (3, 7)])
-def test_dropouts_are_survived(gone: tuple[int, ...]) -> None:
+def test_dropouts_are_survived(gone):
     """The sum of those who report comes back exactly, and no message shows its words."""
     group, t = enrol(PLAIN, threshold=4, seed=5), 17
     sent = {i: group.message(i, words, t) for i, words in PLAIN.items() if i not in gone}
     np.testing.assert_array_equal(group.unmask(sent, t), total(sent))
+    np.testing.assert_array_equal(collect(PLAIN, PLAIN), total(PLAIN))
     for i in sent:
         assert (sent[i].words != PLAIN[i]).all()
     if gone:  # without recovery the masks of the pairs stay in the sum
         assert (sum((one.words for one in sent.values()), np.zeros(6, "u4")) != total(sent)).all()
 
 
-def test_masks_of_an_enrolment_are_fresh_every_round() -> None:
+def test_masks_of_an_enrolment_are_fresh_every_round():
     """Or the difference of a client's messages would be that of its words."""
     group = enrol(PLAIN, threshold=4, seed=5)
     first, second = (group.message(3, PLAIN[3], t).words for t in (0, 1))
     assert (first != second).all()
-
-
-def test_too_few_survivors_are_refused() -> None:
-    group = enrol(PLAIN, threshold=4, seed=5)
-    sent = {i: group.message(i, PLAIN[i], 0) for i in (3, 4, 5)}
-    refused(lambda: group.unmask(sent, 0), "3 of 6 clients reported")
-    refused(lambda: group.unmask({**sent, 99: PLAIN[3]}, 0), "Clients .99.")
-    refused(lambda: enrol(PLAIN, threshold=7, seed=0), "threshold = 7")
 
 
 GROUP = enrol(range(3), threshold=2, seed=0)
@@ -319,29 +291,26 @@ RNG = np.random.default_rng(0)
     (lambda: GROUP.unmask({0: [1], 1: [2]}, 3), "must be a Message"),  # type: ignore[dict-item]
     (lambda: GROUP.unmask({**SENT, 1: GROUP.message(1, [1], 3)}, 3), "Messages of .1, 2. words"),
     (lambda: GROUP.message(0, [1.7], 0), "words of client 0 must be a vector of integers"),
-    (lambda: GROUP.message(0, [2**32], 0), "words of client 0"),
-    (lambda: GROUP.message(0, np.ma.masked_equal([1, 2], 2), 0), "words of client 0"),
     (lambda: GROUP.message(7, [1], 0), "client = 7 is not enrolled"),
-    (lambda: GROUP.message(0, [1], -1), "t = -1"),
     (lambda: collect([0], {0: [1], 1: [5]}), "Clients .1. reported and are not in the cohort"),
     (lambda: collect([0, 1], {0: [1], 1: [5, 6]}), "do not add up"),
-    (lambda: collect([0, 1], {0: [1.5], 1: [5.9]}), "words of client 0"),
     (lambda: collect([0, 0], {0: [1]}), "name a client twice"),
+    (lambda: collect([0, 1], {0: [1]}), "Clients .1. did not report"),
+    (lambda: GROUP.unmask({0: SENT[0]}, 3), "1 of 3 clients reported"),
+    (lambda: GROUP.unmask({**SENT, 99: SENT[0]}, 3), "Clients .99."),
     (lambda: enrol(range(300), 2, 0), "enrol at most 256"),
-    (lambda: enrol([0, 1], 1, -1), "seed = -1"),
+    (lambda: enrol(range(3), threshold=7, seed=0), "threshold = 7"),
     (lambda: share(5, [0, 1], 0, RNG), "threshold = 0"),
     (lambda: share(5, [0, 1], 3, RNG), "threshold = 3 exceeds the 2 clients"),
     (lambda: share(2**61 + 5, [0, 1], 1, RNG), "secret = 2305843009213693957 must be"),
-    (lambda: share(5, [-1, 1], 2, RNG), "client = -1"),
-    (lambda: reconstruct({}), "There are 0 clients"),
     (lambda: reconstruct({0: 1, 2**61 - 1: 2}), "client = 2305843009213693951"),
 )  # fmt: skip
-def test_mistakes_of_the_protocol(call: Any, words: str) -> None:
+def test_mistakes_of_the_protocol(call, words):
     """Each gave a wrong sum, the secret itself, or a traceback."""
     refused(call, words)
 
 
-def test_shares_below_the_threshold_say_nothing() -> None:
+def test_shares_below_the_threshold_say_nothing():
     """t shares give the secret, t - 1 of them an unrelated number."""
     rng = np.random.default_rng(1)
     secret = 123_456_789_012_345
@@ -352,8 +321,6 @@ def test_shares_below_the_threshold_say_nothing() -> None:
     first = {share(secret, range(5), 3, rng)[0] for _ in range(50)}
     assert len(first) == 50
 
-
-# --- clients that are called and do not answer ---
 
 N = 7
 
@@ -373,7 +340,7 @@ def drawn(base: Any, key: jax.Array, rounds: int, **numbers: float) -> np.ndarra
 
 
 @pytest.mark.parametrize("base", [uniform, balanced, everyone])
-def test_each_client_that_was_called_fails_by_its_own_coin(base, key: jax.Array) -> None:
+def test_each_client_that_was_called_fails_by_its_own_coin(base, key):
     called = drawn(base(), key, 4000) > 0
     weights = drawn(unreliable(base()), key, 4000, dropout=0.3, threshold=3)
     heard = weights > 0
@@ -393,7 +360,8 @@ def test_each_client_that_was_called_fails_by_its_own_coin(base, key: jax.Array)
     assert (count == 0).mean() == pytest.approx(lost, abs=0.03)
 
 
-def test_the_mean_is_over_those_who_answered(key: jax.Array) -> None:
+@pytest.mark.full  # a run of its own; the draws are looked at above
+def test_the_mean_is_over_those_who_answered(key):
     """theta_i = w_i + (I - eta H_i)^tau (x - w_i) of the survivors; a lost round changes nothing."""
     problem, eta, tau, T = a_quadratic(n=6), 0.2, 3, 12
     part = unreliable(everyone())
@@ -425,10 +393,13 @@ MEANS = [("scaffold", "uniform"), ("soteriafl_gd", "poisson"), ("soteriafl_gd", 
     ("name", "who"),
     [
         pytest.param(*pair, marks=[pytest.mark.plain] * (pair in MEANS))
-        for pair in itertools.product(("scaffold", "soteriafl_gd"), PARTICIPATIONS)
+        for pair in sorted(
+            itertools.product(("scaffold", "soteriafl_gd"), PARTICIPATIONS),
+            key=lambda pair: pair not in MEANS,
+        )
     ],
 )
-def test_a_server_keeps_the_mean_of_what_clients_keep(name: str, who: str, key: jax.Array) -> None:
+def test_a_server_keeps_the_mean_of_what_clients_keep(name, who, key):
     """Also with cohorts of random size, and after rounds in which nobody was heard."""
     part = participation(who)
     wanted = {"cohort": 3, "dropout": 0.4, "threshold": 2}
@@ -443,7 +414,7 @@ def test_a_server_keeps_the_mean_of_what_clients_keep(name: str, who: str, key: 
     np.testing.assert_allclose(one, np.mean(each, axis=0), atol=1e-5)
 
 
-def test_a_sum_hides_what_the_fewest_answers_hide() -> None:
+def test_a_sum_hides_what_the_fewest_answers_hide():
     """Proven and claimed as for ``threshold`` devices, not for all that are called."""
     found = {}
     for who, more in (("uniform", {"cohort": 2}), ("unreliable", {"cohort": 5, "threshold": 2})):
@@ -455,7 +426,7 @@ def test_a_sum_hides_what_the_fewest_answers_hide() -> None:
     assert found["uniform"] == pytest.approx(found["unreliable"])
 
 
-def test_a_trusted_server_divides_by_the_fewest_answers() -> None:
+def test_a_trusted_server_divides_by_the_fewest_answers():
     algorithm = jaxfl.algorithm("dp_fedavg", participation=participation("unreliable"))
     given = {"lr": 0.1, "batch": 4, "cohort": 5, "dropout": 0.2, "threshold": 2, "sigma": 1.0}
     mu = float(gdp_mu(planned(algorithm, a_problem(), 6, **given).eps(1e-3), 1e-3))
@@ -481,7 +452,6 @@ test_mistakes_are_explained = refusals(
     (summed(precision=0.5), "precision = 0.5 is too coarse for noise"),
     (summed(clip=np.inf), "give the range"),
     (summed(range=1e9, precision=0.001), "wrap around"),
-    (summed(precision=0.0), "above 0"),
     (deaf(dropout=0.1, threshold=4), "threshold = 4 exceeds the 3 clients"),
     (deaf(dropout=1.0, threshold=2), "at least 0 and below 1"),
     (deaf(threshold=2), "needs dropout"),

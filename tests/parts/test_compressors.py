@@ -1,6 +1,5 @@
 """Compressors: one row each in a table; bias, variance and bits as declared."""
 
-import inspect
 from functools import partial
 
 import jax
@@ -12,7 +11,7 @@ from told import refusals
 
 import jaxfl
 from jaxfl.core.subsets import coin_tail
-from jaxfl.core.types import Compressor, Draw, Hyper, Message, ProblemFacts
+from jaxfl.core.types import Compressor, Draw, Hyper, ProblemFacts
 from jaxfl.parts import compressors as cs
 from jaxfl.parts.mechanisms import noiseless
 from jaxfl.rounds.messages import release
@@ -27,33 +26,25 @@ TABLE = [
     ("identity", {}, True, 0, 32 * 64),
     ("random_k", {"k": 6}, True, 64 / 6 - 1, 6 * (32 + 6)),
     ("random_k", {"omega": 3.0}, True, 3.0, 16 * (32 + 6)),
-    ("random_k", {"k": 64}, True, 0, 64 * (32 + 6)),
     ("stratified_k", {"k": 6}, True, 64 / 6 - 1, 6 * (32 + 6)),
-    ("stratified_k", {"k": 33}, True, 64 / 33 - 1, 33 * (32 + 6)),
     ("bernoulli", {"k": 6}, True, 64 / 6 - 1, 6 * (32 + 6)),
-    ("bernoulli", {"k": 60}, True, 64 / 60 - 1, 60 * (32 + 6)),
     ("qsgd", {"levels": 16}, False, 64 / 16**2, 32 + 64 * (1 + 5)),
     ("qsgd", {"levels": 1}, False, 8.0, 32 + 64 * (1 + 1)),
     ("natural", {}, False, 1 / 8, 9 * 64),
     ("lazy", {"keep": 0.25}, True, 3.0, 1),
-    ("lazy", {"omega": 1.0}, True, 1.0, 1),
-    ("natural_dithering", {"levels": 3}, False, 1 / 8 + 2, 32 + 64 * (1 + 2)),
     ("natural_dithering", {"levels": 8}, False, 1 / 8 + 2.0**-8, 32 + 64 * (1 + 4)),
     ("terngrad", {}, False, 3.5, 32 + 2 * 64),
     ("sto_sign", {}, True, 63.0, 32 + 64),
     ("count_sketch", {"sketch_rows": 3, "sketch_columns": 7}, True, 3.0, 32 * 21),
-    ("terngrad+random_k", {"k": 9}, False, 64 / 9 * 2 - 1, 32 + 9 * (2 + 6)),
     ("qsgd+random_k", {"k": 9, "levels": 4}, False, 64 / 9 * (1 + 9 / 16) - 1, 32 + 9 * (4 + 6)),
     ("qsgd+bernoulli", {"k": 9, "levels": 4}, False, 64 / 9 * (1 + 10 / 16) - 1, 32 + 9 * (4 + 6)),
     ("natural+stratified_k", {"k": 6}, False, 64 / 6 * 9 / 8 - 1, 6 * (9 + 6)),
-    ("terngrad+qsgd", {"levels": 2}, False, (1 + 3.5) * (1 + 4) - 1, 32 + 2 * 64),
-    ("natural+qsgd", {"levels": 3}, False, (1 + 8 / 3) * 9 / 8 - 1, 9 * 64),
     ("natural+qsgd+random_k", {"k": 8, "levels": 3}, False, 9 * (1 + 8 / 9) - 1, 8 * (9 + 6)),
 ]
-PLAIN = TABLE[1], TABLE[8], TABLE[20]
+PLAIN = ("random_k", "qsgd", "qsgd+bernoulli")
 rows = pytest.mark.parametrize(
     ("name", "given", "exact", "omega", "bits"),
-    [pytest.param(*row, marks=[pytest.mark.plain] * (row in PLAIN)) for row in TABLE],
+    [pytest.param(*row, marks=[pytest.mark.plain] * (row[0] in PLAIN)) for row in TABLE],
     ids=lambda x: str(x).replace(" ", ""),
 )
 
@@ -146,22 +137,6 @@ def test_k_is_traced(name):
             assert len(live) == k
 
 
-def test_strata_are_of_nearly_equal_length():
-    """Neighbours on the circle lie less than two strata apart, however unlucky the draw."""
-    compressor = cs.stratified_k()
-    hp = hyper(compressor, {"k": 16})
-
-    def positions(key, k):
-        return compressor.select(key, D, Hyper({"k": k}, hp.capacity)).index
-
-    draw = jax.jit(jax.vmap(positions, (0, None)))
-    for k in (5, 6, 16):
-        x = np.sort(draw(jax.random.split(jax.random.key(0), N), k), axis=1)[:, :k]
-        gaps = np.diff(np.concatenate([x, x[:, :1] + D], axis=1), axis=1)
-        assert gaps.min() >= 1
-        assert gaps.max() <= 2 * np.ceil(D / k) - 1
-
-
 def test_large_dimensions():
     """Nothing multiplies k by d in 32 bits."""
     d = 2**31 - 1
@@ -175,9 +150,6 @@ def test_large_dimensions():
         assert abs(len(x) - 3000) < 5 * 55
         assert abs(x.mean() / d - 0.5) < 5 / np.sqrt(12 * 3000)
         np.testing.assert_allclose(np.asarray(draw.weight)[live], d / 3000, rtol=1e-6)
-
-
-# --- codes ---------------------------------------------------------------------------------------
 
 
 def test_qsgd_rounds_to_levels_at_random():
@@ -194,13 +166,6 @@ def test_qsgd_rounds_to_levels_at_random():
     steps = np.abs(x) / (norm[:, None] / levels)
     np.testing.assert_allclose(steps, np.round(steps), atol=1e-4)
     assert steps.max() <= levels + 1e-4
-
-
-def test_both_codes_of_a_composition_act():
-    """With one level qsgd gives 0 or the norm, of which natural makes one of two powers of two."""
-    x = np.abs(sample(cs.compressor("natural+qsgd"), {"levels": 1})[0])
-    low = 2.0 ** np.floor(np.log2(np.linalg.norm(vectors()[0])))
-    assert set(np.unique(x).tolist()) == {0.0, low, 2 * low}
 
 
 def test_codes_of_a_composition_draw_apart(key):
@@ -231,34 +196,6 @@ def test_codes_at_extreme_scales(name):
     assert np.isnan(code(np.where(np.arange(D) == 5, np.nan, 1).astype(np.float32))[5])
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_natural_keeps_powers_of_two(dtype):
-    with jax.enable_x64(dtype == np.float64):
-        code = jax.jit(lambda key, v: cs.natural().code(key, v, Hyper({})))
-        keys, form = jax.random.split(jax.random.key(0), 200), np.finfo(dtype)
-        exact = np.ldexp(np.ones(1, dtype), np.arange(form.minexp, form.maxexp)).astype(dtype)
-        exact = np.concatenate([exact, -exact, np.zeros(2, dtype)])
-        kept = np.asarray(code(keys[0], jnp.asarray(exact)))
-        x = np.array([1 + form.eps, 1.25, -1.5, 3.9, 2 - form.eps, -0.1], dtype)
-        out = np.asarray(jax.vmap(lambda key: code(key, jnp.asarray(x)))(keys))
-    assert kept.dtype == dtype
-    np.testing.assert_array_equal(kept, exact)
-    low = np.exp2(np.floor(np.log2(np.abs(x))))
-    assert ((np.abs(out) == low) | (np.abs(out) == 2 * low)).all()
-    assert (np.sign(out) == np.sign(x)).all()
-    up = (np.abs(out) > low).mean(0)
-    p = np.abs(x) / low - 1
-    assert (np.abs(up - p) <= 5 * np.sqrt(p * (1 - p) / len(out)) + 1e-6).all()
-
-
-def test_dense_drops_dead_slots():
-    message = Message(jnp.array([1.0, 2.0, 9.0]), jnp.array([2, 0, 3]))
-    np.testing.assert_array_equal(cs.dense(message, 3), [2, 0, 1])
-
-
-# --- numbers and names ---------------------------------------------------------------------------
-
-
 def test_resolve():
     resolve = cs.random_k().resolve
     for given, d, k in (({}, 64, 3), ({}, 7, 1), ({"omega": 2}, 62, 21), ({"omega": 63}, 64, 1)):
@@ -285,13 +222,9 @@ def mine(**changes):
 test_mistakes = refusals(
     (resolved("random_k", k=65), "k = 65 must be at least 1 and at most 64"),
     (resolved("bernoulli", k=2.5), "whole number"),
-    (resolved("stratified_k", omega=-0.1), "at least 0"),
     (resolved("random_k", k=2, omega=3), "both given"),
-    (resolved("qsgd", levels=0), "at least 1"),
     (resolved("identity", omega=3), "does not apply to identity"),
-    (resolved("qsgd+random_k", omega=3), "does not apply to qsgd.random_k"),
     (named("rand_k"), "did you mean 'random_k'"),
-    (named("random_k", indexes=False), "did you mean 'indices'"),
     (named("random_k", k=3), "^k = 3 is a hyper-parameter of random_k: give it"),
     (named("random_k+qsgd"), "write qsgd.random_k"),
     (named("random_k+bernoulli"), "take one of them"),
@@ -306,29 +239,23 @@ test_mistakes = refusals(
 
 def test_composition_with_identity_and_names():
     identity, qsgd, random_k = cs.identity(), cs.qsgd(), cs.random_k()
-    assert cs.compose(identity, random_k) is random_k
-    assert cs.compose(random_k, identity) is random_k
+    assert cs.compose(identity, random_k) is cs.compose(random_k, identity) is random_k
     assert cs.compose(qsgd, random_k) is BOTH
     for name, make in cs.COMPRESSORS.items():
-        assert make().name == name
         assert make() is make()
-        assert "C(v)" in (inspect.getdoc(make) or "")
+        assert make().name == name
 
 
 def test_shared_seeds_send_no_positions():
     for name in ("random_k", "stratified_k", "bernoulli"):
         assert cs.compressor(name, indices=False).bits(64, {"k": 6}) == (0, 32)
-        assert cs.compressor(name).bits(50890, {"k": 6}) == (0, 32 + 16)
-        both = cs.compressor(f"qsgd+{name}", indices=False)
-        assert both.bits(64, {"k": 6, "levels": 16}) == (32, 1 + 5)
+    both = cs.compressor("qsgd+random_k", indices=False)
+    assert both.bits(64, {"k": 6, "levels": 16}) == (32, 1 + 5)
 
 
 def test_slots():
     assert cs.random_k().capacity({"k": np.array([3, 9])}, FACTS) == {"k": 9}
-    assert cs.stratified_k().capacity({"k": 5}, FACTS) == {"k": 5}
-    assert cs.qsgd().capacity({"levels": 5}, FACTS) == {}
     assert BOTH.capacity({"k": 5, "levels": 5}, FACTS) == {"k": 5}
-    assert 20 < cs.bernoulli().capacity({"k": 9}, FACTS)["k"] < 64
     assert cs.bernoulli().capacity({"k": 64}, FACTS) == {"k": 64}
     many = FACTS._replace(n=10**6, d=10**4)  # of all clients' messages in all rounds
     slots = cs.bernoulli().capacity({"k": 100}, many)["k"]

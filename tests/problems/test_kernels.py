@@ -54,7 +54,7 @@ def lengths(entry: Entry, x: Array, bound: float, batch: Any) -> np.ndarray:
 
 
 @table(plain=("mlp_sigmoid",))
-def test_layers_are_clipped_one_by_one(entry: Entry) -> None:
+def test_layers_are_clipped_one_by_one(entry):
     """As NumPy does on each `jax.grad`; the whole stays within the bound, and reaches it."""
     model, x, w, batch, weight = setup(entry)
     if model.kernel.split is None:
@@ -103,7 +103,7 @@ def test_layers_are_clipped_one_by_one(entry: Entry) -> None:
 
 @pytest.mark.parametrize("double", [False, True], ids=["float32", "float64"])
 @table(plain=("mlp_sigmoid",))
-def test_sums_are_those_written_out(entry: Entry, double: bool) -> None:
+def test_sums_are_those_written_out(entry, double):
     """Factors, and clipped sums of one and two points, against NumPy on every `jax.grad`."""
     if double and entry.name in ("linen", "nnx"):
         pytest.skip("their modules compute in float32")
@@ -140,7 +140,7 @@ def rounded(request: Any) -> Iterator[int | None]:
 
 
 @table(plain=("logistic", "softmax"))
-def test_clipping(entry: Entry, rounded: int | None) -> None:
+def test_clipping(entry, rounded):
     """At any precision no clipped gradient is longer than the bound, and shorter ones are left
     alone: norms and sums are of highest precision.  Nothing hides a NaN."""
     _, x, _, (a, y), weight = setup(entry)
@@ -159,7 +159,7 @@ def test_clipping(entry: Entry, rounded: int | None) -> None:
 
 
 @table("logistic", "mlp_sigmoid", "custom")
-def test_a_point_for_each_example(entry: Entry) -> None:
+def test_a_point_for_each_example(entry):
     model, x, w, batch, weight = setup(entry)
     early = jnp.arange(B) < 6
     mixed = jnp.where(early[:, None], x[None], w[None])
@@ -170,7 +170,7 @@ def test_a_point_for_each_example(entry: Entry) -> None:
 
 
 @table("logistic", "mlp_sigmoid")
-def test_differences_at_close_points_keep_their_digits(entry: Entry) -> None:
+def test_differences_at_close_points_keep_their_digits(entry):
     """``g(x) + (t-1) (g(x) - g(w))`` for large t: a sum of products of whole norms would cancel."""
     t, sizes = 1e4, []
     for double in (True, False):
@@ -192,7 +192,7 @@ def test_differences_at_close_points_keep_their_digits(entry: Entry) -> None:
     np.testing.assert_allclose(sizes[1], sizes[0], rtol=0.02)
 
 
-def test_clip() -> None:
+def test_clip():
     """Short ones stay, also where squares overflow; no 0/0 at zero, whatever the bound; NaN is NaN."""
     g = jnp.asarray([3.0, 4.0])
     np.testing.assert_allclose(clip(g, jnp.asarray(1.0)), [0.6, 0.8], rtol=1e-6)
@@ -208,7 +208,7 @@ def test_clip() -> None:
             assert np.all(found == 0)
 
 
-def test_an_activation_sees_one_example() -> None:
+def test_an_activation_sees_one_example():
     """A user's activation that mixes what it is given moves no other example's gradient."""
     model = models.mlp(3, (4,), 2, activation=lambda z: jnp.tanh(z - z.mean(0)))
     rng, second = np.random.default_rng(0), jnp.eye(B)[1]
@@ -221,7 +221,7 @@ def test_an_activation_sees_one_example() -> None:
     np.testing.assert_allclose(gradient(a), gradient(a * second[:, None]), rtol=1e-5, atol=1e-8)
 
 
-def test_gradients_of_features_whose_squares_vanish_are_clipped() -> None:
+def test_gradients_of_features_whose_squares_vanish_are_clipped():
     """|a|^2 is 0 in 32 bits, and the gradient (a . x - y) a is long; so is a difference of two."""
     model, one = models.least_squares(2), jnp.ones(1)
     batch = jnp.asarray([[1e-20, 0.0]]), jnp.asarray([1e30])

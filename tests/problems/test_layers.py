@@ -54,12 +54,8 @@ def dense(a: Any) -> Any:
     return linen.Dense(3)(linen.Dense(20)(flat(a)))
 
 
-def without_bias(a: Any) -> Any:
-    return linen.Dense(3, use_bias=False)(linen.tanh(flat(a)))
-
-
-def of_norm(norm: Any) -> Any:
-    return lambda a: linen.Dense(3)(norm()(linen.Dense(20)(flat(a))))
+def normalized(a: Any) -> Any:
+    return linen.Dense(3)(linen.GroupNorm(4)(linen.Dense(20)(flat(a))))
 
 
 def convolution(a: Any) -> Any:
@@ -140,8 +136,8 @@ class Bare(linen.Module):
         return flat(a) @ self.param("w", linen.initializers.normal(), (128, 3))
 
 
-def pooled(pool: Any) -> Any:
-    return lambda a: linen.Dense(3)(flat(pool(linen.Conv(4, (3, 3))(a), (4, 4), strides=(4, 4))))
+def pooled(a: Any) -> Any:
+    return linen.Dense(3)(flat(linen.max_pool(linen.Conv(4, (3, 3))(a), (4, 4), strides=(4, 4))))
 
 
 def residual(a: Any) -> Any:
@@ -168,17 +164,11 @@ def linen_rnn(cell: Any) -> Any:
     return lambda a: linen.Dense(3)(linen.RNN(cell(20))(a)[:, -1])
 
 
-def nnx_rnn(cell: Any, **options: Any) -> Any:
-    return NnxNet(
-        lambda self, a: self.last(self.rnn(a)[:, -1]),
-        rnn=lambda rngs: nnx.RNN(cell(4, 20, rngs=rngs), **options),
-        last=linear(20, 3),
-    )
-
-
-def both_ways(a: Any) -> Any:
-    z = linen.Bidirectional(linen.RNN(linen.LSTMCell(20)), linen.RNN(linen.GRUCell(20)))(a)
-    return linen.Dense(3)(z[:, 2])
+NNX_RNN = NnxNet(
+    lambda self, a: self.last(self.rnn(a)[:, -1]),
+    rnn=lambda rngs: nnx.RNN(nnx.OptimizedLSTMCell(4, 20, rngs=rngs), reverse=True),
+    last=linear(20, 3),
+)
 
 
 def stacked(tokens: Any) -> Any:
@@ -193,46 +183,30 @@ NNX_NORMED = NnxNet(
     norm=lambda rngs: nnx.LayerNorm(4, use_fast_variance=False, rngs=rngs),
     last=linear(6 * 6 * 4, 3),
 )
-NNX_SEQUENCES = NnxNet(
-    lambda self, a: self.last(flat(nnx.tanh(self.first(a.reshape(len(a), 32, 4))))),
-    first=lambda rngs: nnx.Conv(4, 3, 3, strides=2, padding=1, kernel_dilation=2, rngs=rngs),
-    last=linear(45, 3),
-)
-NNX_EMBEDDING = NnxNet(
-    lambda self, a: self.e.attend(nnx.tanh(self.e(a)).mean(axis=1)),
-    e=lambda rngs: nnx.Embed(V, 20, rngs=rngs),
-)
 LSTM, GRU = T * (25 + 80), 3 * 5 * 20 + T * (2 * (20 + 20) + 21 + 20)
 DENSE = 21 + 3  # after 20 units
 # What one example's gradient takes: the factors of products, and all of other parameters; None
 # where `vmap(grad)` takes all.
 LAYERS: dict[str, tuple[Any, Any, int | None]] = {
-    "dense": (Net(dense), IMAGE, 149 + DENSE),
-    "dense without bias": (Net(without_bias), IMAGE, 128 + 3),
     "embedding": (Net(embedded(V)), TOKENS, T * (1 + 20) + DENSE),
+    "dense": (Net(dense), IMAGE, 149 + DENSE),
     "small embedding": (Net(embedded(4)), TOKENS, 4 * 20 + DENSE),
     "convolution": (Net(convolution), IMAGE, 2 * (97 + 9)),
     "convolutions": (Net(convolutions), IMAGE, 295),
     "positions": (Net(positions), IMAGE, 175),
     "sequences": (Net(sequences), IMAGE, 134),
-    "nnx sequences": (NNX_SEQUENCES, IMAGE, 88),
     "borrowed": (Net(borrowed), IMAGE, None),
     "bare": (Bare(), IMAGE, None),
     "nnx": (NNX_NORMED, IMAGE, 232),
-    "group norm": (Net(of_norm(lambda: linen.GroupNorm(4))), IMAGE, 149 + 40 + DENSE),
-    "layer norm": (Net(of_norm(linen.LayerNorm)), IMAGE, 149 + 40 + DENSE),
-    "average pool": (Net(pooled(linen.avg_pool)), IMAGE, 19 * 4 + 17 + 3),
-    "max pool": (Net(pooled(linen.max_pool)), IMAGE, 19 * 4 + 17 + 3),
+    "group norm": (Net(normalized), IMAGE, 149 + 40 + DENSE),
+    "max pool": (Net(pooled), IMAGE, 19 * 4 + 17 + 3),
     "residual": (Net(residual), IMAGE, 18 * 2 + 4 + 6),
-    "nnx embedding": (NNX_EMBEDDING, TOKENS, (T + 1) * (V + 20)),
     "tied": (Net(tied), TOKENS, (2 * T + 2) * (V + 20)),
     "twice": (Net(twice), IMAGE, 2 * (31 + 30) + 31 + 3),
     "LSTM": (Net(linen_rnn(linen.LSTMCell)), SERIES, LSTM + DENSE),
-    "LSTM, both ways": (Net(both_ways), SERIES, LSTM + GRU + 41 + 3),
     "characters": (Net(stacked), TOKENS, T * (1 + 4) + LSTM + T * (41 + 80) + 21 + V),
     "GRU": (Net(linen_rnn(linen.GRUCell)), SERIES, GRU + DENSE),
-    "nnx LSTM": (nnx_rnn(nnx.OptimizedLSTMCell), SERIES, 4 * 80 + T * (21 + 80) + DENSE),
-    "nnx GRU": (nnx_rnn(nnx.GRUCell, reverse=True), SERIES, 5 * 60 + T * (20 + 60) + DENSE),
+    "nnx LSTM": (NNX_RNN, SERIES, 4 * 80 + T * (21 + 80) + DENSE),
 }
 
 
@@ -260,7 +234,7 @@ PLAIN = ("embedding", "convolution", "borrowed")
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[pytest.mark.plain] * (name in PLAIN)) for name in LAYERS]
 )
-def test_gradients_of_each_layer(name: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_gradients_of_each_layer(name, caplog):
     """And the layer is not the fallback's, of which a line tells."""
     module, sample, width = LAYERS[name]
     with caplog.at_level(logging.WARNING, "jaxfl"):
@@ -277,12 +251,12 @@ PARTS: dict[str, Callable[[str], bool]] = {
     "biases": lambda path: "bias" in path,
     "some": lambda path: zlib.crc32(path.encode()) % 3 > 0,
 }
-FROZEN = ("twice", "convolutions", "positions", "sequences", "nnx sequences", "borrowed")
+FROZEN = ("twice", "convolutions", "positions", "sequences", "borrowed")
 
 
 @pytest.mark.parametrize("part", PARTS)
-@pytest.mark.parametrize("name", [*FROZEN, "bare", "nnx", "LSTM"])
-def test_frozen_parameters(name: str, part: str, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("name", ["bare", *FROZEN, "nnx", "LSTM"])
+def test_frozen_parameters(name, part, caplog):
     """Gradients are those of the whole model in the trained leaves; the others keep their values."""
     module, sample, width = LAYERS[name]
     whole = flax_model(module, sample)
@@ -314,14 +288,11 @@ def adapted(a: Any) -> Any:
 
 
 @pytest.mark.full
-def test_low_rank_adapters(key: jax.Array, caplog: pytest.LogCaptureFixture) -> None:
+def test_low_rank_adapters(key, caplog):
     """Runs learn the adapters alone, clipped by structure; optimizers by leaf see no other leaf."""
     module = Net(adapted)
     held = module.init(jax.random.key(5), jnp.zeros((1, *IMAGE)))["params"]
-    with caplog.at_level(logging.WARNING, "jaxfl"):
-        model = flax_model(
-            module, IMAGE, init=lambda key: held, trainable=lambda path: "lora" in path
-        )
+    model = flax_model(module, IMAGE, init=lambda key: held, trainable=lambda path: "lora" in path)
     assert not caplog.records
     assert model.dim == 2 * (128 + 16)
     rng = np.random.default_rng(0)
@@ -342,11 +313,9 @@ def test_low_rank_adapters(key: jax.Array, caplog: pytest.LogCaptureFixture) -> 
     for name in ("Dense_0", "Dense_1", "lora_a"):
         chex.assert_trees_all_equal(run.params[name], held[name])
     assert run.metrics["loss"][-1] < run.metrics["loss"][0]
-    again = jaxfl.make_problem(model, (a, y), by_leaf(model, jnp.asarray(run.x)))
-    assert (again.x0 == run.x).all()
 
 
-def test_what_cannot_be_frozen() -> None:
+def test_what_cannot_be_frozen():
     def frozen(trainable: Any) -> Any:
         return lambda: flax_model(Net(dense), IMAGE, trainable=trainable)
 
@@ -359,7 +328,6 @@ def test_what_cannot_be_frozen() -> None:
     refused(frozen("lora"), "'lora' is no function")
     refused(frozen(lambda path: None), "returns None for 'Dense_0/bias'")
     assert custom("w").dim == 3
-    refused(lambda: custom("v"), "True for one of 'b', 'w'")
 
 
 BEFORE = NnxNet(  # the weights are in what enters their own layer
@@ -368,8 +336,8 @@ BEFORE = NnxNet(  # the weights are in what enters their own layer
     last=linear(2, 3),
 )
 OTHER_USES: dict[str, Any] = {
-    **{f"linen {width}": decoder(width) for width in (1, 16, 64)},
-    **{f"nnx {width}": nnx_decoder(width) for width in (1, 64)},
+    "linen 16": decoder(16),
+    "nnx 1": nnx_decoder(1),
     "borrowed": Net(borrowed),
     "before": BEFORE,
     "twice": Net(twice_as_rows),
@@ -378,14 +346,14 @@ OTHER_USES: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("name", OTHER_USES)
-def test_other_uses_are_seen_without_gradients(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_uses_are_seen_without_gradients(name, monkeypatch):
     """These may be zero, or small, at the points of a comparison."""
     monkeypatch.setattr(layers, "_agrees", lambda *_: True)
     model = flax_model(OTHER_USES[name], IMAGE, name=f"{name} without gradients")
     assert model.kernel.width == model.dim
 
 
-def test_gradients_are_compared_at_several_points(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gradients_are_compared_at_several_points(monkeypatch):
     """Of a single unit, shut at half of the points, whose weights are computed."""
     monkeypatch.setattr(layers, "_products", lambda *_: True)
     model = flax_model(Net(normed), IMAGE, name="by gradients")
@@ -393,35 +361,14 @@ def test_gradients_are_compared_at_several_points(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.once
-def test_examples_of_a_batch_do_not_meet() -> None:
+def test_examples_of_a_batch_do_not_meet():
     """A module that looks across its batch sees one example at a time, in gradients too."""
     across = lambda a: linen.Dense(3)(flat(a) - flat(a).mean(axis=0, keepdims=True) + 1)  # noqa: E731
     model = flax_model(Net(across), IMAGE)
     (a, y), x = batch(), model.init(jax.random.key(0))
-    first = jax.tree.map(lambda a: a[:1], model.kernel.factors(x, (a, y)))
-    chex.assert_trees_all_close(first, model.kernel.factors(x, (a[:1], y[:1])), rtol=1e-6)
-
-
-@pytest.mark.full
-def test_integers_are_features() -> None:
-    """Token ids stay integers from the sample to runs that remember factors."""
-    rng = np.random.default_rng(0)
-    parts = [(rng.integers(0, V, (m, T)), rng.integers(0, 3, m)) for m in (7, 9)]
-    bag = NnxNet(
-        lambda self, tokens: self.last(nnx.tanh(self.embed(tokens).mean(axis=1))),
-        embed=lambda rngs: nnx.Embed(V, 20, rngs=rngs),
-        last=linear(20, 3),
-    )
-    model = flax_model(bag, parts[0][0][0])
-    problem = jaxfl.make_problem(model, jaxfl.data.from_clients(parts, classes=3))
-    assert problem.train[0].dtype == jnp.int32
-    numbers = {"batch": 3, "sigma": 0.01, "lr": 0.1, "clip": 1.0, "omega": 1}
-    run = jaxfl.simulate("soteriafl_saga", problem, jax.random.key(0), 5, **numbers)
-    assert run.metrics["loss"][-1] < run.metrics["loss"][0]
-    table = sum(a.size for a in jax.tree.leaves(run.state.local))  # what the layers keep
-    assert table == 2 * 9 * model.kernel.width < 2 * 9 * model.dim
-    floats = jaxfl.data.from_clients([(a.astype("float32"), y) for a, y in parts], classes=3)
-    refused(lambda: jaxfl.make_problem(model, floats), "the model takes integers")
+    factors = jax.jit(model.kernel.factors)
+    first = jax.tree.map(lambda a: a[:1], factors(x, (a, y)))
+    chex.assert_trees_all_close(first, factors(x, (a[:1], y[:1])), rtol=1e-6)
 
 
 def halved(enter: Any, inside: Any = jnp.float32, held: Any = jnp.float32) -> Any:
@@ -442,7 +389,7 @@ HALF = jnp.bfloat16
     ("kinds", "structural"),
     [((HALF,), True), ((HALF, HALF), False), ((jnp.float32, HALF, HALF), False)],
 )
-def test_clipping_is_exact_where_modules_are_not(kinds: tuple[Any, ...], structural: bool) -> None:
+def test_clipping_is_exact_where_modules_are_not(kinds, structural):
     """What is clipped are the gradients as they came out, with norms in float32."""
     model, G = flax_model(halved(*kinds), IMAGE), 0.01
     assert (model.kernel.width < model.dim) == structural

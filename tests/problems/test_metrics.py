@@ -38,7 +38,7 @@ def by_client(rows: Any) -> list[np.ndarray]:
 
 
 @ENTRY
-def test_metrics_are_means_over_clients_of_their_real_examples(entry: Entry) -> None:
+def test_metrics_are_means_over_clients_of_their_real_examples(entry):
     problem = ragged(entry)
     model, x = problem.model, point(problem.model, 1)
     rows = jax.tree.map(
@@ -78,7 +78,7 @@ def test_metrics_are_means_over_clients_of_their_real_examples(entry: Entry) -> 
 
 
 @pytest.mark.parametrize("rows", [4, 100])
-def test_metrics_of_each_client_on_its_own_test_records(rows: int) -> None:
+def test_metrics_of_each_client_on_its_own_test_records(rows):
     """Two records of client 0, one of nobody, none of client 1, the others of clients 2 to 24."""
     rng = np.random.default_rng(0)
     owner = np.array([0, 0, -1, *rng.integers(2, 25, 60)])
@@ -101,7 +101,7 @@ def test_metrics_of_each_client_on_its_own_test_records(rows: int) -> None:
 
 
 @pytest.mark.parametrize("y", [0, 1])
-def test_accuracy_counts_the_right_ones(y: int) -> None:
+def test_accuracy_counts_the_right_ones(y):
     """Signs and classes by hand: predicted 1, 0, 1, and a tie that counts as 0."""
     data = np.asarray([[[2.0], [-1.0], [0.5], [0.0]]]), np.full((1, 4), y)
     softmax = models.softmax_regression(1, 2, bias=False)
@@ -111,7 +111,7 @@ def test_accuracy_counts_the_right_ones(y: int) -> None:
 
 
 @ENTRY
-def test_full_gradient_is_the_clipped_mean_of_each_client(entry: Entry) -> None:
+def test_full_gradient_is_the_clipped_mean_of_each_client(entry):
     problem = ragged(entry)
     model, x = problem.model, point(problem.model, 1)
     rows = jax.tree.map(lambda a: a.reshape(21, *a.shape[2:]), problem.train)
@@ -126,12 +126,12 @@ def test_full_gradient_is_the_clipped_mean_of_each_client(entry: Entry) -> None:
                 np.testing.assert_allclose(found, right, rtol=2e-5, atol=1e-6)
 
 
-def test_blocks() -> None:
+def test_blocks():
     assert [even(6000, 4539), even(10, 3), even(7, 7), even(5, 100)] == [3000, 3, 7, 5]
 
 
 @pytest.mark.parametrize("of", [evaluate_metrics, full_gradient, mean_gradient])
-def test_memory_is_that_of_a_block(of: Any) -> None:
+def test_memory_is_that_of_a_block(of):
     """Neither the activations of all rows nor a copy of the data."""
     model = models.mlp(30, 50, 3)
     data = np.zeros((2, 20_001, 30), np.float32), np.zeros((2, 20_001), np.int32)
@@ -144,7 +144,7 @@ def test_memory_is_that_of_a_block(of: Any) -> None:
     assert analysis.temp_size_in_bytes < 2e6  # the features alone take 4.8e6
 
 
-def test_validation_examples_are_set_aside_from_the_test() -> None:
+def test_validation_examples_are_set_aside_from_the_test():
     """Disjoint, complete, and measured like test examples."""
     rng = np.random.default_rng(0)
     a, y = rng.normal(size=(3, 4, 5)).astype(np.float32), rng.integers(0, 2, (3, 4))
@@ -156,18 +156,14 @@ def test_validation_examples_are_set_aside_from_the_test() -> None:
     assert len(problem.validation[1]) == 3
     assert sorted(map(tuple, rows.tolist())) == sorted(map(tuple, test[0].tolist()))
     x = jnp.asarray(rng.normal(size=model.dim), jnp.float32)
-    found = evaluate_metrics(problem, x)
     losses = jax.vmap(model.loss, (None, 0))(x, problem.validation)
-    np.testing.assert_allclose(found["validation_loss"], losses.mean(), rtol=1e-6)
-    assert found["validation_loss"] != found["test_loss"]
-    split = r"validation_share = .* (below 1|on one side)"
-    refused(lambda: make_problem(model, data, validation_share=1.0), split)
+    found = jax.jit(evaluate_metrics)(problem, x)["validation_loss"]
+    np.testing.assert_allclose(found, losses.mean(), rtol=1e-6)
+    split = r"validation_share = .* on one side"
     refused(lambda: make_problem(model, data, validation_share=0.01), split)
-    bare = data._replace(test=None)
-    refused(lambda: make_problem(model, bare, validation_share=0.3), "there are none")
 
 
-def test_metrics_on_some_records_are_those_of_a_problem_of_them() -> None:
+def test_metrics_on_some_records_are_those_of_a_problem_of_them():
     """Evenly spaced: 4 of 7 records are 0, 1, 3, 5; a client with fewer records has all of them."""
     entry = next(e for e in ZOO if e.name == "logistic")
     a, y = examples(entry, 21)
@@ -178,13 +174,13 @@ def test_metrics_on_some_records_are_those_of_a_problem_of_them() -> None:
     few = tuple(np.stack([leaf[i, j] for i, j in enumerate(chosen)]) for leaf in rows)
     alone = make_problem(model, ClientData(few, np.minimum(COUNT, 4), test))
     assert (some.evaluated, alone.evaluated) == (4, None)
-    found, expected = (evaluate_metrics(of, point(model, 1)) for of in (some, alone))
+    found, expected = (jax.jit(evaluate_metrics)(of, point(model, 1)) for of in (some, alone))
     assert found.keys() == expected.keys()
     for name in found:
         np.testing.assert_allclose(found[name], expected[name], rtol=1e-6, err_msg=name)
 
 
-def test_the_number_of_evaluated_records_follows_from_the_work() -> None:
+def test_the_number_of_evaluated_records_follows_from_the_work():
     """All where an evaluation is short, else as many as two billion multiplications allow, or 512."""
 
     def evaluated(width: int, m: int = 2000, tests: int = 0, **given: Any) -> int | None:
@@ -193,23 +189,20 @@ def test_the_number_of_evaluated_records_follows_from_the_work() -> None:
         data = ClientData(rows, np.full(2, m, np.int32), test)
         return make_problem(models.mlp(30, width, 2), data, **given).evaluated
 
+    vector = jax.ShapeDtypeStruct((30,), jnp.float32), jax.ShapeDtypeStruct((), jnp.int32)
     d = models.mlp(30, 8000, 2).dim
+    assert multiplications(models.mlp(30, 8000, 2), vector) == d
     assert evaluated(100) is None
-    assert evaluated(8000) == 2**31 // d // 6
     assert evaluated(8000, tests=1000) == (2**31 // d - 1000) // 6
     assert evaluated(50_000) == 512
-    assert evaluated(50_000, m=500) is None
     assert evaluated(50_000, eval_records="all") is None
     assert evaluated(100, eval_records=7) == 7
     refused(lambda: evaluated(100, eval_records=0), "eval_records = 0 must be at least 1")
-    source = jaxfl.data.generated(lambda s, i, j: (jnp.zeros(3), j % 2), 2, 5, source=jnp.uint32(0))
-    wrong = lambda: make_problem(models.logistic(3), source, eval_records=2)  # noqa: E731
-    refused(wrong, "cannot be chosen for generated samples")
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("numbers", [64, 1 << 20])
-def test_gradients_of_convolutions(monkeypatch: pytest.MonkeyPatch, numbers: int) -> None:
+def test_gradients_of_convolutions(monkeypatch, numbers):
     """Made of factors, in blocks of any size, where XLA is slow; equal to the gradient of the mean."""
     monkeypatch.setattr(metrics, "NUMBERS", numbers)
     model = models.cnn((4, 4, 1), 3, channels=2, hidden=4)
@@ -228,17 +221,3 @@ def test_gradients_of_convolutions(monkeypatch: pytest.MonkeyPatch, numbers: int
     found = jax.jit(evaluate_metrics)(problem, x)
     np.testing.assert_allclose(found["loss"], value, 1e-5)
     np.testing.assert_allclose(found["grad_norm_sq"], jnp.sum(gradient**2), 1e-4)
-
-
-@pytest.mark.full
-def test_the_multiplications_of_a_loss() -> None:
-    """Of a convolution's 4 x 4 places, 25 weights and 2 filters, and of each step of a recurrent layer."""
-    image = jax.ShapeDtypeStruct((4, 4, 1), jnp.float32), jax.ShapeDtypeStruct((), jnp.int32)
-    cnn = models.cnn((4, 4, 1), 3, channels=2, hidden=4)
-    assert multiplications(cnn, image) == 4 * 16 * 25 * 2 + 8 * 4 + 4 * 3
-    vector = jax.ShapeDtypeStruct((5,), jnp.float32), image[1]
-    for dense in (models.mlp(5, (3,), 2), models.logistic(5)):
-        assert multiplications(dense, vector) == dense.dim
-    tokens = jax.ShapeDtypeStruct((7,), jnp.int32), image[1]
-    lstm = models.char_lstm(7, 5, embedding=2, hidden=3)
-    assert multiplications(lstm, tokens) == 7 * (2 + 3) * 4 * 3 + 3 * 5

@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -70,7 +69,7 @@ def nothing_to_see() -> jaxfl.Problem:
 
 @pytest.mark.plain
 @pytest.mark.parametrize("case", CASES)
-def test_rounds_draw_the_noise_of_the_event(case: str, key: jax.Array) -> None:
+def test_rounds_draw_the_noise_of_the_event(case, key):
     make, numbers, expected = CASES[case]
     body = federated(**{"estimator": whole(), **make()})._replace(messages=True)
     given = {**NUMBERS, **numbers}
@@ -94,20 +93,20 @@ def event_of(numbers: dict[str, Any], **parts: Any) -> Any:
     return list(plain_events(algorithm.event(f.about.values, f.about.facts)))
 
 
-def test_of_coordinates_the_least_noise_counts() -> None:
+def test_of_coordinates_the_least_noise_counts():
     uneven = lambda hp: hp["sigma"] * jnp.arange(1, D + 1)  # noqa: E731
     (event,) = event_of({}, mechanism=mechanisms.gaussian()._replace(std=uneven))
     assert (event.sigma, event.releases) == (0.5, T)
 
 
-def test_a_client_takes_part_in_the_rounds_with_the_least_noise() -> None:
+def test_a_client_takes_part_in_the_rounds_with_the_least_noise():
     """Nobody knows in which: each of two clients takes part in two of four rounds."""
     numbers = {"zeta": schedule("pieces:1,1,0.5,3"), "cohort": 1}
     (event,) = event_of(numbers, mechanism=ZETA, participation=sampling.balanced())
     assert (event.sigma, event.releases) == (1.5, 2)
 
 
-def test_all_rounds_count_where_batches_differ() -> None:
+def test_all_rounds_count_where_batches_differ():
     """The least noise need not be the worst round: a smaller batch moves more."""
     rows = estimators.minibatch(sampling.poisson())
     rows = rows._replace(pace=lambda key, t, hp: {"batch": jnp.where(t < 2, 1.0, 2.0)})
@@ -115,12 +114,12 @@ def test_all_rounds_count_where_batches_differ() -> None:
     assert sorted((event.sampling.b, event.releases) for event in found) == [(1.0, 2), (2.0, 2)]
 
 
-def test_noise_that_changes_amid_epochs_has_no_event() -> None:
+def test_noise_that_changes_amid_epochs_has_no_event():
     rows = estimators.minibatch(sampling.shuffled())
     assert not event_of({"zeta": schedule("pieces:1,1,0.5,3")}, mechanism=ZETA, estimator=rows)
 
 
-def test_noise_that_vanishes_in_single_precision_is_refused() -> None:
+def test_noise_that_vanishes_in_single_precision_is_refused():
     """Rounds would draw none, and in double precision an accountant would count it."""
     length = lambda hp: jnp.linalg.norm(jnp.stack([hp["sigma"], hp["sigma"]]))  # noqa: E731
     small = mechanisms.gaussian()._replace(std=length)
@@ -129,7 +128,7 @@ def test_noise_that_vanishes_in_single_precision_is_refused() -> None:
         event_of({"sigma": 1e-24}, mechanism=small)
 
 
-def test_several_noised_copies_of_a_message_are_refused(key: jax.Array) -> None:
+def test_several_noised_copies_of_a_message_are_refused(key):
     """A server of one's own could take their mean, which has less noise than the event counts."""
     twice = mechanisms.gaussian()._replace(std=lambda hp: hp["sigma"] * jnp.ones((2, D)))
     body = federated(estimator=whole(), mechanism=twice)._replace(messages=True)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from loops import Draws
 from rows import ROWS, Row
-from told import refused
+from told import refusals
 
 import jaxfl
 from jaxfl.algorithms.resolution import build, resolve
@@ -40,11 +40,12 @@ def run(made: jaxfl.Algorithm, problem: jaxfl.Problem, hp: Any) -> jax.Array:
     return made.body.server.view(end.server)
 
 
+@pytest.mark.full  # compiles two runs; the next test is quick
 @pytest.mark.parametrize(
     ("name", "messages"),
     [*((name, False) for name in MEANS), *((name, True) for name in MESSAGES)],
 )
-def test_a_client_of_twice_the_weight_is_two_clients(name: str, messages: bool) -> None:
+def test_a_client_of_twice_the_weight_is_two_clients(name, messages):
     row = next(row for row in ROWS if row.name == name)
     parts = {"compressor": "identity"} if "k" in row.numbers else {}
     made = jaxfl.algorithm(name, **parts)
@@ -62,7 +63,7 @@ def test_a_client_of_twice_the_weight_is_two_clients(name: str, messages: bool) 
     for problem in (many, few):
         hp = build(made, values, facts, jnp.float32)
         x = jax.jit(run, static_argnums=0)(made, problem, hp)
-        ends.append((x, evaluate_metrics(problem, x)))
+        ends.append((x, jax.jit(evaluate_metrics)(problem, x)))
     (x, metrics), (y, weighted) = ends
     assert np.linalg.norm(x - many.x0) > 1e-3
     np.testing.assert_allclose(y, x, rtol=1e-4, atol=1e-6)
@@ -71,7 +72,7 @@ def test_a_client_of_twice_the_weight_is_two_clients(name: str, messages: bool) 
 
 
 @pytest.mark.parametrize("r", [2, 3])
-def test_federated_averaging_by_the_numbers_of_records(r: int) -> None:
+def test_federated_averaging_by_the_numbers_of_records(r):
     """Against a NumPy loop: theta_i after 3 steps of the full gradient, x = sum_i n_i theta_i / N.
     Where r of the n = 3 clients take part: x += (n/r) sum_S n_i/N (theta_i - x)."""
     problem = dataclasses.replace(weighted("samples"), x0=jnp.zeros(3))
@@ -121,7 +122,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_noise_covers_the_change_by_any_record_or_client(name: str) -> None:
+def test_noise_covers_the_change_by_any_record_or_client(name):
     """One record of each client is replaced by its negation, or all: the ratio to the noise."""
     problem, whole = weighted(WEIGHTS, SIZES), name == "dp_fedavg"
     made = jaxfl.algorithm(name)
@@ -156,7 +157,7 @@ def test_noise_covers_the_change_by_any_record_or_client(name: str) -> None:
 
 @pytest.mark.plain
 @pytest.mark.parametrize("r", range(1, 6))
-def test_the_least_noise_of_a_sum_is_that_of_the_lightest_cohort(r: int) -> None:
+def test_the_least_noise_of_a_sum_is_that_of_the_lightest_cohort(r):
     """``min_S sum_S w_j^2 / w_i^2`` over all sets S of r clients with a client i of m records."""
     sizes, weights = (4, 10, 10, 30, 30), (2.0, 0.5, 1.0, 1.5, 1.5)
     problem = weighted(weights, sizes)
@@ -175,25 +176,15 @@ def _bound(event: Any) -> float:
     return float(2 * share / event.sampling.b / event.sigma)
 
 
-@pytest.mark.parametrize(
-    ("weights", "message"),
-    [
-        ([1, -1, 2], "one positive number for each of the 3 clients"),
-        ([1, math.nan, 2], "one positive number for each of the 3 clients"),
-        ([0, 0, 0], "leave out clients that shall not count"),
-        ([1, 2], "one positive number for each of the 3 clients"),
-        ("sample", "did you mean 'samples'"),
-    ],
+ONE = "one positive number for each of the 3 clients"
+test_wrong_weights = refusals(
+    (lambda: weighted([1, -1, 2]), ONE),
+    (lambda: weighted([1, math.nan, 2]), ONE),
+    (lambda: weighted([0, 0, 0]), "leave out clients that shall not count"),
+    (lambda: weighted([1, 2]), ONE),
+    (lambda: weighted("sample"), "did you mean 'samples'"),
+    (
+        lambda: jaxfl.simulate("dp_dsgd", weighted("samples"), KEY, 2, clip=1.0, sigma=1.0),
+        "dp_dsgd has no server that weighs its clients",
+    ),
 )
-def test_wrong_weights(weights: Any, message: str) -> None:
-    refused(lambda: weighted(weights), message)
-
-
-def test_a_network_without_a_server_refuses_weights() -> None:
-    run = lambda: jaxfl.simulate("dp_dsgd", weighted("samples"), KEY, 2, clip=1.0, sigma=1.0)  # noqa: E731
-    refused(run, "dp_dsgd has no server that weighs its clients")
-
-
-def test_equal_weights_are_none() -> None:
-    assert weighted("samples", (5, 5)).weights is None
-    np.testing.assert_allclose(weighted([1, 3, 2]).weights, [0.5, 1.5, 1.0])

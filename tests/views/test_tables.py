@@ -6,19 +6,19 @@ import math
 from typing import Any
 
 import grids
-import jax
 import numpy as np
 import pytest
 import xarray
 from rich.console import Console
-from rows import a_problem
 from told import refused
 
 import jaxfl
 from jaxfl.engine import results
 from jaxfl.views.cells import Grid, final, restrict
+from jaxfl.views.compare import compare
+from jaxfl.views.rows import BROKEN, FLAG, UNPROVEN, table
 from jaxfl.views.selection import select
-from jaxfl.views.tables import BROKEN, FLAG, UNPROVEN, Column, Estimate, Table, compare, table
+from jaxfl.views.tables import Column, Estimate, Mark, Table
 from jaxfl.views.words import estimate, number, prefix
 
 pytestmark = pytest.mark.once
@@ -33,9 +33,6 @@ def ds() -> xarray.Dataset:
 
 def read(found: Table) -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO(found.csv())))
-
-
-# --- numbers -------------------------------------------------------------------------------------
 
 
 def test_numbers() -> None:
@@ -57,9 +54,6 @@ def test_means_and_errors_end_at_the_same_place() -> None:
         (0.16034, math.nan): ("0.1603", ""), (math.nan, math.nan): ("–", ""), (0.0, 0.0): ("0", "0"),
     }  # fmt: skip
     assert {pair: estimate(*pair) for pair in texts} == texts
-
-
-# --- the table of a sweep ------------------------------------------------------------------------
 
 
 def test_rows_are_the_cells_that_differ(ds: xarray.Dataset) -> None:
@@ -96,45 +90,33 @@ def test_a_selection_shows_its_choice_and_its_price(ds: xarray.Dataset) -> None:
         if row["algorithm"] == "ldp_sgd":
             at = {"algorithm": "ldp_sgd", "eps": float(row["eps"]), "omega": 1.0}
             assert float(row["chosen_lr"]) == float(chosen.ds["chosen_lr"].sel(at))
-    text = shown.text()
-    assert chosen.note in text
-    assert "ε at δ = 0.001, for one run published alone." in text
-    assert "best lr" in text
-
-
-@pytest.mark.parametrize("chosen", [True, False])
-@pytest.mark.parametrize("paired", [True, False])
-def test_what_eps_covers_is_said_once(chosen: bool, paired: bool) -> None:
-    """Also where nothing was chosen; a single run is not compared with others."""
-    ds = grids.grid({"eps": (1.0, 5.0), "lr": (0.1, 0.3)}, paired=paired)
-    notes = " ".join(table(select(ds).ds if chosen else ds).notes)
-    assert notes.count("share their noise, so no eps is proven for publishing several") == paired
-    assert notes.count("for one run published alone") == 1
+    assert chosen.note in shown.text()
+    for some in (chosen.ds, ds):  # also where nothing was chosen
+        notes = " ".join(table(some).notes)
+        assert notes.count("share their noise, so no eps is proven for publishing several") == 1
+        assert notes.count("for one run published alone") == 1
     one = restrict(ds.isel(seed=[0]), {"eps": 1.0, "lr": 0.1, "algorithm": "ldp_sgd"})
     assert "published alone" not in " ".join(table(one).notes)
+    assert (table(one).title, "±" in table(one).text()) == (
+        "logistic on a9a, 10 clients, ε = 1, step size = 0.1, 1 seed",
+        False,
+    )
 
 
 def test_the_best_row_of_each_group(ds: xarray.Dataset) -> None:
+    """Problems do not compete, whatever the axis is called."""
     rows = read(table(ds))
     for eps in ("1", "5", ""):
         group = [row for row in rows if row["eps"] == eps and row["loss"]]
         best = min(group, key=lambda row: float(row["loss"]))
         assert [row for row in group if row["best"] == "1"] == [best]
-    lines = table(ds).text().splitlines()
-    assert sum(line.startswith("*") for line in lines) == 4  # three groups, and the note
-    assert "* lowest final loss of the rows with the same ε." in lines
+    assert "* lowest final loss of the rows with the same ε." in table(ds).text()
     rows = read(table(select(ds, "max:utility", over=()).ds))
     group = {float(row["utility"]): row["best"] for row in rows if row["eps"] == "5"}
     assert [value for value, best in group.items() if best == "1"] == [max(group)]
-
-
-def test_problems_do_not_compete() -> None:
-    """Whatever the axis is called, if the problem takes it."""
     axes = {"regularizer": ("l2", "none"), "eps": (1.0,)}
-    apart = table(grids.grid(axes, problems=("regularizer",)))
-    assert len(apart.best) == 2
-    assert [column.name for column in apart.columns][:2] == ["regularizer", "algorithm"]
-    assert len(table(grids.grid(axes)).best) == 1
+    assert len(table(grids.grid(axes, problems=("regularizer",))).marks[0].rows) == 2
+    assert len(table(grids.grid(axes)).marks[0].rows) == 1
 
 
 def test_a_broken_bound_is_an_alarm(ds: xarray.Dataset) -> None:
@@ -151,10 +133,8 @@ def test_a_broken_bound_is_an_alarm(ds: xarray.Dataset) -> None:
 def test_a_claim_below_what_is_proven_is_flagged(ds: xarray.Dataset) -> None:
     rows = read(table(ds))
     assert all((row["flag"] == FLAG) == (row["omega"] == "9") for row in rows)
-    assert (
-        f"{FLAG}: the proven eps exceeds that of the paper's formula by more than 1 %"
-        in table(ds).text()
-    )
+    said = f"{FLAG}: the proven eps exceeds that of the paper's formula by more than 1 %"
+    assert said in table(ds).text()
     quiet = table(restrict(ds, {"omega": [1], "algorithm": ["ldp_sgd"]}))
     assert FLAG not in quiet.text()
     assert "flag" not in quiet.csv()
@@ -175,68 +155,23 @@ def test_privacy_that_is_not_there(ds: xarray.Dataset) -> None:
 
 
 def test_what_diverged_has_no_mean(ds: xarray.Dataset) -> None:
+    """Nor has what has not run."""
     for row in read(table(ds)):
         lost = (row["algorithm"], row["eps"], row["omega"]) == ("soteriafl_sgd", "1", "9")
         assert row["state"] == ("1 of 3 seeds diverged" if lost else "")
         assert (row["loss"] == "") == lost
-    states = [row["state"] for row in read(table(select(ds).ds))]
-    assert states.count("all 3 settings diverged") == 1
     alone = grids.grid(diverged={"omega": 9.0, "eps": 1.0}, seeds=1)
-    states = [row["state"] for row in read(table(select(alone).ds))]
-    assert states.count("all 3 settings diverged") == 1
+    for some in (ds, alone):
+        states = [row["state"] for row in read(table(select(some).ds))]
+        assert states.count("all 3 settings diverged") == 1
     assert "diverged" in [row["state"] for row in read(table(alone))]
-    assert "state" not in table(grids.grid()).csv()
-
-
-def test_what_has_not_run() -> None:
     part = grids.grid(missing={"eps": 5.0})
-    assert {row["state"] for row in read(table(part)) if row["eps"] == "5"} == {"not run yet"}
-    chosen = read(table(select(part).ds))
-    assert {row["state"] for row in chosen if row["eps"] == "5"} == {"not run yet"}
+    for some in (part, select(part).ds):
+        states = {(row["eps"], row["state"]) for row in read(table(some))}
+        assert states == {("1", ""), ("5", "not run yet")}
     half = grids.grid({"eps": (1.0,)}, algorithms=("ldp_sgd",))
     half["complete"][..., -1] = 0
     assert [row["state"] for row in read(table(half))] == ["unfinished"]
-    assert "not run yet" not in {row["state"] for row in chosen if row["eps"] == "1"}
-
-
-def test_one_value_of_an_axis_is_in_the_title(ds: xarray.Dataset) -> None:
-    """And one seed has no error; a step size that theory chose is shown."""
-    found = table(restrict(ds, {"eps": [5], "lr": [0.3]}))
-    assert found.title == "logistic on a9a, 10 clients, ε = 5, step size = 0.3, 3 seeds"
-    assert "eps" not in read(found)[0]
-    one = table(grids.grid({"eps": (1.0,)}, seeds=1))
-    assert {(row["used_lr"], row["loss_se"]) for row in read(one)} == {("0.3", "")}
-    assert "±" not in one.text()
-    assert "1 seed" in one.title
-    assert "used_lr" not in table(grids.grid()).csv() + table(select(grids.grid()).ds).csv()
-
-
-def test_the_metric_that_chose_is_there(ds: xarray.Dataset) -> None:
-    """On validation data, whatever metrics are asked for; utility only where asked for."""
-    held = ds.assign(validation_accuracy=ds["test_accuracy"])
-    shown = table(select(held).ds, metrics=["loss"])
-    assert "validation accuracy (chosen by)" in shown.text()
-    assert "validation_accuracy,validation_accuracy_se" in shown.csv()
-    assert "chosen by" not in table(held).text()
-    assert "utility" not in table(ds).csv()
-    assert "utility" in table(ds, metrics=["utility"]).csv()
-
-
-def test_what_a_compressor_keeps_is_a_column() -> None:
-    """Where it is fixed: no axis, and not for an algorithm without a compressor."""
-    for axes, known in (({"eps": (1.0,)}, {"6", ""}), ({"omega": (1.0, 9.0)}, None)):
-        ds = grids.grid(axes)
-        ds["used_k"] = (ds["used_omega"] * 0 + 6).where(ds["algorithm"] == "soteriafl_sgd")
-        ds["used_omega"] = ds["used_k"].fillna(0.0)
-        found = table(ds)
-        assert (f"k of {grids.D}" in found.text()) == bool(known)
-        if known:
-            assert {row["used_k"] for row in read(found)} == known
-            # what has no compressor has no omega, as where omega is an axis
-            assert all((row["used_omega"] == "") == (row["used_k"] == "") for row in read(found))
-
-
-# --- how it is written ---------------------------------------------------------------------------
 
 
 def hostile() -> Table:
@@ -245,10 +180,12 @@ def hostile() -> Table:
         Column("x", "x (kbit)", (Estimate(1500.0, 12.0), 2.5e-4), 1000.0),
         Column("w", "50 % [b]<&> #1", (None, -3.0)),
     )
-    return Table("a $title$", columns, ("* lowest.", "a note."), frozenset({1}))
+    marks = (Mark("best", "*", frozenset({1}), "lowest."),)
+    return Table("a $title$", columns, ("a note.",), marks)
 
 
-def test_text_is_one_line_per_row() -> None:
+def test_a_table_as_text_and_as_csv() -> None:
+    """One line per row; all digits in files."""
     lines = hostile().text().splitlines()
     assert lines[0] == "a $title$"
     assert "50 % [b]<&> #1" in lines[1]
@@ -256,29 +193,16 @@ def test_text_is_one_line_per_row() -> None:
     assert "1.500 ± 0.012" in lines[2]
     assert lines[3].startswith("*")
     assert lines[4:] == ["* lowest.", "a note."]
-    assert "\x1b" not in hostile().text()
-
-
-def test_on_a_terminal_the_best_rows_are_bold() -> None:
     file = io.StringIO()
     hostile().show(Console(file=file, force_terminal=True, width=200))
     shown = file.getvalue().splitlines()
     assert ["\x1b[1m" in line for line in shown[2:4]] == [False, True]
-
-
-def test_a_data_frame_has_the_columns_of_csv() -> None:
-    frame = hostile().to_pandas()
-    assert [*frame] == ["a_b", "x", "x_se", "w", "best"]
-    assert [frame[name].dtype for name in ("x", "x_se", "w", "best")] == [float, float, float, bool]
-    assert frame["x"].tolist() == [1500.0, 2.5e-4]
-    assert frame["w"].isna().tolist() == [True, False]
-
-
-def test_csv_keeps_all_digits() -> None:
     assert read(hostile()) == [
         {"a_b": "50 % of [bold]{x}_~^\\", "x": "1500", "x_se": "12", "w": "", "best": "0"},
         {"a_b": "plain, comma", "x": "0.00025", "x_se": "", "w": "-3", "best": "1"},
     ]
+    frame = hostile().to_pandas()
+    assert [frame[name].dtype for name in ("x", "x_se", "w", "best")] == [float, float, float, bool]
 
 
 def test_latex_is_escaped() -> None:
@@ -289,14 +213,6 @@ def test_latex_is_escaped() -> None:
     assert r"\textbf{plain, comma} & $2.5 \cdot 10^{-7}$ & $-3$ \\" in text
     assert text.startswith("% a $title$\n")
     assert text.index(r"\toprule") < text.index(r"\midrule") < text.index(r"\bottomrule")
-
-
-# --- two sweeps ----------------------------------------------------------------------------------
-
-
-def single(k: int) -> xarray.Dataset:
-    numbers = {"batch": 4, "k": k, "lr": 0.3, "sigma": 0.1}
-    return jaxfl.simulate("soteriafl_sgd", a_problem(), jax.random.key(0), 6, **numbers).dataset()
 
 
 def rows_of(found: Table, metric: str) -> list[dict[str, Any]]:
@@ -336,8 +252,6 @@ def test_a_difference_of_unpaired_seeds(how: str) -> None:
     row = rows_of(compare(a, b), "loss")[0]
     error = math.hypot(row["a A"].error, row["b B"].error)
     assert row["difference"].error == pytest.approx(error, rel=1e-12)
-    x, y = (final(ds, "loss").values[0, 0, 0] for ds in (a, b))
-    assert error != pytest.approx((y - x).std(ddof=1) / math.sqrt(3), rel=0.05)
 
 
 def test_what_is_on_one_side_only() -> None:
@@ -345,69 +259,41 @@ def test_what_is_on_one_side_only() -> None:
     b = grids.grid({"eps": (1.0, 10.0), "omega": (1.0 + 1e-12, 9.0)}, problem="adult")
     text = compare(a, b, names=("a", "b")).text()
     assert "Only in a: soteriafl_sgd, ε = 5, ω = 1; " in text
-    assert (
-        "Only in b: soteriafl_sgd, ε = 10, ω = 1; soteriafl_sgd, ε = 10, ω = 9; ldp_sgd, ε = 10."
-        in text
-    )
+    only = "soteriafl_sgd, ε = 10, ω = 1; soteriafl_sgd, ε = 10, ω = 9; ldp_sgd, ε = 10."
+    assert f"Only in b: {only}" in text
     assert "a and b: 3 common settings" in text
     assert "Different problem: a9a in a, adult in b." in text
 
 
-def test_costs_and_privacy_are_compared() -> None:
-    a, b = (grids.grid({"eps": (5.0,), "omega": (9.0,)}) for _ in range(2))
-    b["proven_eps"][:] = 4.0
-    b["uplink_bits"] = b["uplink_bits"] * 3
-    found = compare(a, b)
-    assert rows_of(found, "proven ε")[0]["difference"] == pytest.approx(4.0 - 5.25)
-    bits = rows_of(found, "uplink (Mbit)")[0]
-    assert bits["b B"].mean == pytest.approx(3 * bits["a A"].mean)
-
-
 def test_numbers_that_differ_are_said() -> None:
-    a = grids.grid({"eps": (1.0, 5.0), "lr": (0.3,)}, rounds=(20, 40))
-    b = grids.grid({"eps": (1.0, 5.0), "lr": (0.3,)}, rounds=(20, 20))
+    axes = {"eps": (1.0, 5.0), "lr": (0.3,)}
+    a, b = grids.grid(axes, rounds=(20, 40)), grids.grid(axes, rounds=(20, 20))
     b["used_sigma"] = b["used_sigma"] * 2
     a["used_clip"] = xarray.full_like(a["used_sigma"], 1.0)
     b["used_clip"] = xarray.full_like(b["used_sigma"], 0.5)
     text = compare(a, b).text()
-    a["used_rounds"], b["used_rounds"] = a["used_sigma"] * 0 + 40, b["used_sigma"] * 0 + 20
     assert "Different rounds in 2 of 4 settings: 40 in A, 20 in B." in text
-    assert compare(a, b).text().count("rounds") == 1  # they are one of the numbers too
     assert "Different sigma in 4 of 4 settings." in text
     assert "Different clip in 4 of 4 settings: 1 in A, 0.5 in B." in text
     assert "Different" not in compare(a, a).text()
-    c = grids.grid({"eps": (1.0, 5.0), "lr": (0.3,)}, data="0b5", objective="10869.2793 0 29.9")
-    other = grids.grid({"eps": (1.0, 5.0), "lr": (0.3,)}, objective="1.47406638 0 325.1")
-    text = compare(c, other).text()
-    both = "a9a (10 clients, checksum"
-    assert f"Different data: {both} 0b5) in A, {both} abc) in B." in text
+    c = grids.grid(axes, data="0b5", objective="10869.2793 0 29.9")
+    text = compare(c, grids.grid(axes, objective="1.47406638 0 325.1")).text()
+    both = "a9a (10 clients) of checksum"
+    assert f"Different data: {both} 0b5 in A, {both} abc in B." in text
     assert "objective" not in text  # of other data it is another one
-    apart = grids.grid({"eps": (1.0, 5.0), "lr": (0.3,)}, data="0b5", partition="by_label")
-    said = "a9a (by_label, 10 clients, checksum 0b5) in A, a9a (10 clients, checksum abc) in B"
-    assert f"Different data: {said}." in compare(apart, other).text()
-    other = grids.grid({"eps": (1.0, 5.0), "lr": (0.3,)}, data="0b5", objective="10869.2793 9 29.9")
-    said = "constraint or size): 10869.2793 0 29.9 in A, 10869.2793 9 29.9 in B."
-    assert said in compare(c, other).text()
+    assert "Different data" not in compare(c, grids.grid(axes, data="0b5", partition="by")).text()
+    other = grids.grid(axes, data="0b5", objective="10869.2793 9 29.9")
+    assert "Different objective, in the regularizer." in compare(c, other).text()
 
 
 def test_what_diverged_is_said() -> None:
-    """A value that is missing was "-", and nobody said why."""
     axes = {"eps": (1.0, 5.0), "omega": (1.0, 9.0)}
     lost = grids.grid(axes, diverged={"omega": 9.0})
     text = compare(lost, grids.grid(axes), names=("bad", "good")).text()
-    assert "In bad 2 of 6 compared settings diverged." in text
+    assert "In bad 2 of 6 compared settings diverged, the first by round 10." in text
     assert "In good" not in text
     text = compare(grids.grid(axes, missing={"omega": 9.0}), lost, names=("new", "bad")).text()
     assert "In new 2 of 6 compared settings did not run." in text
-    run = single(3)
-    whole = run.copy(deep=True)
-    run["loss"][3:] = np.nan
-    one = Grid.of(run).ds  # lost as a sweep too
-    assert (one["diverged_at"].values, results.config(one)["kind"]) == (3, "sweep")
-    assert np.isnan(final(one, "utility")).all()
-    text = compare(run, whole, names=("bad", "good")).text()
-    assert "In bad 1 of 1 compared setting diverged." in text
-    assert "In good" not in text
 
 
 def test_mistakes_in_a_comparison() -> None:
@@ -417,26 +303,22 @@ def test_mistakes_in_a_comparison() -> None:
     refused(lambda: compare(b, grids.grid({"eps": (2.0,)})), "no setting in common")
     refused(lambda: compare(b, b, metrics=["los"]), "did you mean 'loss'")
     refused(lambda: table(b, metrics=["los"]), "did you mean 'loss'")
-    words = "Only grid has the axis lr, with 2 values"
-    refused(lambda: compare(single(3), a, names=("k3", "grid")), words)
 
 
-def test_two_runs() -> None:
-    one, two = single(3), single(6)
-    found = compare(one, two, names=("k3", "k6"))
-    row = rows_of(found, "loss")[0]
-    assert row["a k3"].mean == float(one["loss"][-1])
-    assert row["difference"].mean == pytest.approx(float(two["loss"][-1]) - float(one["loss"][-1]))
-    assert "±" not in found.text()
-    assert Grid.of(one).ds["loss"].dims == ("algorithm", "seed", "round")
-    (cell,) = read(table(one, labels={"soteriafl_sgd": "Soteria"}))
-    assert (cell["algorithm"], float(cell["loss"])) == ("Soteria", row["a k3"].mean)
-
-
-def test_a_run_beside_a_sweep_of_one_cell() -> None:
-    numbers = {"batch": 4, "k": 3, "lr": 0.3, "sigma": 0.1}
-    alone = jaxfl.sweep("soteriafl_sgd", a_problem(), None, 6, **numbers)
-    found = compare(single(3), alone, names=("run", "sweep"))
+def test_a_run_beside_a_sweep_of_one_cell(a_run: jaxfl.Run) -> None:
+    run, given = a_run.dataset().copy(deep=True), {"batch": 4, "k": 3, "lr": 0.3, "eps": 20.0}
+    alone = jaxfl.sweep("soteriafl_sgd", a_run.problem, None, 24, **given)
+    found = compare(run, alone, names=("run", "sweep"))
     (row,) = rows_of(found, "loss")
+    assert row["a run"].mean == float(run["loss"][-1])
     assert row["difference"].mean == pytest.approx(0, abs=1e-5)  # the same numbers up to rounding
     assert [n for n in found.notes if n.startswith(("Only", "Different"))] == []
+    (cell,) = read(table(run, labels={"soteriafl_sgd": "Soteria"}))
+    assert (cell["algorithm"], float(cell["loss"])) == ("Soteria", row["a run"].mean)
+    whole = run.copy(deep=True)
+    run["loss"][3:] = np.nan
+    one = Grid.of(run).ds  # lost as a sweep too
+    assert (one["diverged_at"].values, results.config(one)["kind"]) == (3, "sweep")
+    assert np.isnan(final(one, "utility")).all()
+    text = compare(run, whole, names=("bad", "good")).text()
+    assert "In bad 1 of 1 compared setting diverged, the first by round 3." in text
