@@ -13,6 +13,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import jax
+import numpy as np
 import pytest
 import xarray
 from calls import Calls
@@ -135,17 +136,7 @@ def test_a_run_is_computed_by_an_executor(tmp_path: Path) -> None:
 
 
 def test_settings_of_jax_travel() -> None:
-    """They belong to threads; without them a worker would compute in single precision."""
-    with jax.enable_x64(True), ThreadPoolExecutor(1) as executor:
-        data = jaxfl.data.split("digits", clients=3)
-        problem = jaxfl.make_problem(jaxfl.models.softmax_regression(64, 10), data, dtype="float64")
-        options: dict[str, Any] = {"problem": problem, "rounds": 3, "lr": 0.1, "seeds": 1}
-        xarray.testing.assert_equal(job(executor, **options), job(**options))
-
-
-@once
-def test_generated_samples_travel() -> None:
-    """A closure, and the random key that all samples come from."""
+    """They belong to threads; with a closure, and the random key that all samples come from."""
     scale = 2.0
 
     def make(key: Any, i: Any, j: Any) -> Any:
@@ -153,10 +144,13 @@ def test_generated_samples_travel() -> None:
         features = scale * jax.random.normal(drawn, (4,))
         return features, (features[0] > 0).astype("int32")
 
-    data = jaxfl.data.generated(make, clients=3, samples=8, source=jax.random.key(0), classes=2)
-    problem = jaxfl.make_problem(jaxfl.models.logistic(4), data)
-    options: dict[str, Any] = {"problem": problem, "rounds": 3, "lr": 0.1, "seeds": 1}
-    xarray.testing.assert_equal(job(Here(), **options), job(**options))
+    with jax.enable_x64(True), ThreadPoolExecutor(1) as executor:
+        data = jaxfl.data.generated(make, clients=3, samples=8, source=jax.random.key(0), classes=2)
+        problem = jaxfl.make_problem(jaxfl.models.logistic(4), data, np.zeros(4), dtype="float64")
+        given: dict[str, Any] = {"problem": problem, "rounds": 3, "lr": 0.1, "keep": ["x"]}
+        found = job(executor, **given)
+        assert found["x"].dtype == "float64"
+        xarray.testing.assert_equal(found, job(**given))
 
 
 # --- chunks that fail ----------------------------------------------------------------------------
@@ -303,39 +297,39 @@ def test_a_full_disk_ends_no_long_chunk(
     assert sorted(calls.rounds) == sorted([0, 1, *EVERY, *EVERY])
 
 
+CHUNK = Chunk(0, (0, 1), (0,), (1, 2), 0)
+TASK = {"owner": "", "checkpoint": None, "keep": False, "pause": None, "seconds": 60.0}
+
+
+@pytest.fixture
+def begun(monkeypatch: pytest.MonkeyPatch) -> Callable[..., worker.Turn]:
+    """A worker's turn by a clock: it takes ``at`` seconds to begin, and asks then ``after`` others."""
+    monkeypatch.setattr(compute, "blank", lambda run: None)
+
+    def begin(at: float, after: float, chunk: Chunk = CHUNK, size: int = 1, **task: Any) -> Any:
+        monkeypatch.setattr(time, "perf_counter", lambda: 0.0)
+        turn = worker.Turn({**TASK, **task})
+        monkeypatch.setattr(time, "perf_counter", lambda: at)
+        state = jax.ShapeDtypeStruct((size,), "int8")
+        run: Any = SimpleNamespace(shardings=(None, None), state=state, shape=(1, 2))
+        turn.begin(0, chunk, run)
+        monkeypatch.setattr(time, "perf_counter", lambda: at + after)
+        return turn
+
+    return begin
+
+
 @once
 @pytest.mark.parametrize(
-    ("began", "size", "after"), [(1.0, 1, 120.0), (30.0, 1, 600.0), (2.0, 10**9, 440.0)]
+    ("at", "size", "after"), [(1.0, 1, 120.0), (30.0, 1, 600.0), (2.0, 10**9, 440.0)]
 )
 @pytest.mark.plain
-def test_turns_take_little_time(
-    began: float, size: int, after: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_turns_take_little_time(at: float, size: int, after: float, begun: Any) -> None:
     """Two minutes, or twenty times what it takes to begin and to send the state twice."""
-    now = [0.0]
-    monkeypatch.setattr(time, "perf_counter", lambda: now[0])
-    monkeypatch.setattr(compute, "blank", lambda run: None)
-    turn = worker.Turn(task(pause=(driver.SAVE_EVERY, driver.SHARE)))
-    now[0] = began
-    turn.begin(0, CHUNK, shaped(size))
-    now[0] = began + after - 1
-    assert not turn.due(0.5)
-    now[0] += 2
+    pause = driver.SAVE_EVERY, driver.SHARE
+    assert not begun(at, after - 1, size=size, pause=pause).due(0.5)
     with pytest.raises(worker.Paused):
-        turn.due(0.5)
-
-
-CHUNK = Chunk(0, (0, 1), (0,), (1, 2), 0)
-
-
-def task(**parts: Any) -> dict[str, Any]:
-    usual = {"owner": "", "checkpoint": None, "keep": False, "pause": None, "seconds": 60.0}
-    return {**usual, **parts}
-
-
-def shaped(size: int) -> Any:
-    state = jax.ShapeDtypeStruct((size,), "int8")
-    return SimpleNamespace(shardings=(None, None), state=state, shape=(1, 2))
+        begun(at, after + 1, size=size, pause=pause).due(0.5)
 
 
 # --- memory and time -----------------------------------------------------------------------------
@@ -381,26 +375,13 @@ def test_a_device_that_is_full_while_it_computes(monkeypatch: pytest.MonkeyPatch
 
 
 @once
-def test_chunks_are_as_long_as_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_chunks_are_as_long_as_asked(begun: Any) -> None:
     """A chunk that would take longer is halved early, unless it goes on from a checkpoint."""
-    now = [0.0]
-    monkeypatch.setattr(time, "perf_counter", lambda: now[0])
-    monkeypatch.setattr(compute, "blank", lambda run: None)
-    for chunk, seconds, share, large in (
-        (CHUNK, 10.0, 0.1, True),  # it would take 100 s
-        (CHUNK, 7.0, 0.1, False),  # 70 s
-        (CHUNK, 50.0, 0.5, False),  # it is half done
-        (CHUNK._replace(cells=(0,), shape=(1, 1)), 10.0, 0.1, False),  # it has no halves
-    ):
-        now[0] = 0.0
-        turn = worker.Turn(task())
-        turn.begin(0, chunk, shaped(1))
-        now[0] = seconds
-        if large:
-            with pytest.raises(compute.TooLarge, match="100 s"):
-                turn.due(share)
-        else:
-            assert not turn.due(share)
+    with pytest.raises(compute.TooLarge, match="100 s"):
+        begun(0.0, 10.0).due(0.1)
+    assert not begun(0.0, 7.0).due(0.1)  # 70 s
+    assert not begun(0.0, 50.0).due(0.5)  # it is half done
+    assert not begun(0.0, 10.0, CHUNK._replace(cells=(0,), shape=(1, 1))).due(0.1)  # no halves
 
 
 # --- processes -----------------------------------------------------------------------------------
