@@ -15,7 +15,7 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
-from told import Shell, one_sentence
+from told import SYNTHETIC, Shell, one_sentence
 
 import jaxfl
 from jaxfl.algorithms.defaults import defaults
@@ -37,11 +37,7 @@ from jaxfl.engine.store import Store
 pytestmark = pytest.mark.once
 
 # A small problem that most tests share, so that its rounds are compiled once.
-LOUD = """
-    run soteriafl_sgd
-    --data synthetic --data-option n=3 --data-option m=8 --data-option d=4 --data-option classes=2
-    --clients 3 --partition contiguous --lr 0.2 --batch 3 --k 2 --sigma 0.05
-"""
+LOUD = f"run soteriafl_sgd {SYNTHETIC} --lr 0.2 --batch 3 --k 2 --sigma 0.05"
 QUIET = "--quiet --no-plot"
 RUN = f"{LOUD} {QUIET}"
 

@@ -16,7 +16,7 @@ from typing import Any
 import grids
 import pytest
 import xarray
-from told import one_sentence, refused
+from told import SYNTHETIC, one_sentence, refused
 
 import jaxfl
 from jaxfl.cli import main
@@ -26,7 +26,7 @@ from jaxfl.engine.store import Store
 
 pytestmark = pytest.mark.once
 
-NUMBERS = ["--clients", "3", "--lr", "0.1", "--sigma", "0.1", "--rounds", "4"]
+NUMBERS = f"{SYNTHETIC} --lr 0.1 --sigma 0.1 --rounds 4".split()
 QUIET = [*NUMBERS, "--quiet", "--no-plot", "--out"]
 
 

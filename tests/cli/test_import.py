@@ -72,11 +72,10 @@ def shell(
 
 def test_a_study_of_ones_own(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     """From an empty folder: a sweep, and then, as in another process, more of it."""
-    words = "--import mine.py --data mine --model flat --rounds 4 --out a"
-    shell("sweep heavy_ball ldp_sgd", words, GIVEN)
+    words = "sweep heavy_ball --import mine.py --data mine --model flat --rounds 4 --out a"
+    shell(words, GIVEN)
     found = jaxfl.load("a")
-    assert found["algorithm"].values.tolist() == ["heavy_ball", "ldp_sgd"]
-    assert (found["loss"][0].values != found["loss"][1].values).any()
+    assert found["algorithm"].values.tolist() == ["heavy_ball"]
     forget(monkeypatch)
     file = Path("mine.py").resolve()
     for words in ("--resume a", "--extend a --eps 16"):
@@ -125,16 +124,16 @@ MISTAKES = [  # what is in the file, the command, and what it says
     ("x = 1\n\nx / 0", "list", "line 3: ZeroDivisionError: division by zero"),
     ("raise SystemExit(3)", "list", "line 1: SystemExit"),
     ("import jaxfl\njaxfl.register('modle')", "list", "did you mean 'model'"),
-    (f"{REGISTER}\ndef a(): return 4", "list", "The algorithm a is 4: make it"),
     (f"{REGISTER}('model')\ndef cnn(): pass", "list", "There is a model 'cnn' already"),
     (f"{REGISTER}('model')\ndef b(n, m): return 3", "run --model b", "b = 3 must be a Model"),
     (f"{REGISTER}('data')\ndef c(): return 4", "run --data c", "The data set c returned 4"),
+    (f"{REGISTER}\ndef a(): return 4", "list", "The algorithm a is 4: make it"),
 ]
 
 
 def test_mistakes_in_a_file(shell: Shell) -> None:
+    assert "no.py does not exist" in shell.refused("run --import no.py")
+    assert "--import needs a value" in shell.refused("run --import")
     for i, (code, words, says) in enumerate(MISTAKES):
         Path(f"bad{i}.py").write_text(code)
         assert says in shell.refused(f"{words} --import bad{i}.py")
-    assert "no.py does not exist" in shell.refused("run --import no.py")
-    assert "--import needs a value" in shell.refused("run --import")

@@ -10,16 +10,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from told import SYNTHETIC
 
 import jaxfl
 from jaxfl.cli import main
 
 pytestmark = pytest.mark.once
 
-QUIET = ["--clients", "3", "--quiet", "--no-plot"]
-SWEEP = ["sweep", "ldp_gd", "--lr", "0.1", "0.2", "--sigma", "0.1", "--rounds", "4", *QUIET]
-TWICE = [*SWEEP[: -len(QUIET)], "5", *QUIET]  # another number of rounds: two chunks
-RUN = ["run", "ldp_gd", "--lr", "0.1", "--sigma", "0.1", "--rounds", "4", *QUIET]
+QUIET = f"--sigma 0.1 --quiet --no-plot {SYNTHETIC}"
+SWEEP = f"sweep ldp_gd --lr 0.1 0.2 {QUIET} --rounds 4".split()
+TWICE = [*SWEEP, "5"]  # another number of rounds: two chunks
+RUN = f"run ldp_gd --lr 0.1 {QUIET} --rounds 4".split()
 CHANGES = {"open", "os.rename", "os.link", "os.remove", "os.mkdir", "os.rmdir"}
 watched: list[Callable[[], None]] = []
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from scripts import ROOT
-from told import Shell
+from told import SYNTHETIC, Shell
 
 import jaxfl
 from jaxfl.cli import COMMANDS, main
@@ -148,10 +148,7 @@ def test_bash_completes(words: str, scripts: Path) -> None:
 
 # --- --json --------------------------------------------------------------------------------------
 
-SMALL = (
-    "--data synthetic --data-option n=2 --data-option m=8 --data-option d=4 --clients 2 --sigma 1"
-)
-SMALL += " --data-option classes=2 --rounds 3"
+SMALL = f"{SYNTHETIC} --sigma 1 --rounds 3"
 QUESTION = "--samples 100 --batch 10 --rounds 5 --clip 1 --delta 1e-3"
 RUN = {"algorithm", "problem", "ended", "rounds", "hyper_parameters", "sources", "metrics"} | {
     "best_loss", "privacy", "seconds", "compile_seconds", "files"

@@ -107,6 +107,7 @@ def test_lost_and_late_chunks_change_nothing() -> None:
     assert [ds.attrs[name] for name in kinds] == [whole().attrs[name] for name in kinds]
 
 
+@pytest.mark.full  # four programs; the tests around it have one each
 @once
 def test_several_programs_and_threads() -> None:
     """Two programs of two problems, in threads that share a process."""

@@ -110,18 +110,22 @@ def test_the_default_cadence_is_that_of_the_folder(tmp_path: Path) -> None:
 
 
 def test_runs_whose_noise_follows_from_the_rounds_begin_again(calls: Calls, tmp_path: Path) -> None:
-    """So do those with a schedule over all rounds; steps that are given for each round go on."""
-    job(tmp_path / "eps", EPS)
-    grid = {"lr": [0.1, "cosine:0.1", "step:0.1,0.05,10"], "sigma": [0.05]}
-    numbers = {"clip": 2.0, "omega": 1}
-    job(tmp_path / "lr", grid, **numbers)
+    job(tmp_path, EPS)
     calls.clear()
-    found = job(tmp_path / "eps", EPS, LONGER, extend=True)
+    found = job(tmp_path, EPS, LONGER, extend=True)
     assert calls.spent == 27 * LONGER
     agree(found, job(None, EPS, LONGER))
+
+
+@pytest.mark.full  # the test above, with numbers for each round
+def test_runs_with_a_schedule_over_all_rounds_begin_again(calls: Calls, tmp_path: Path) -> None:
+    """Steps that are given for each round go on."""
+    grid = {"lr": [0.1, "cosine:0.1", "step:0.1,0.05,10"], "sigma": [0.05]}
+    numbers = {"clip": 2.0, "omega": 1}
+    job(tmp_path, grid, **numbers)
     calls.clear()
     plans: list[Plan] = []
-    found = job(tmp_path / "lr", grid, LONGER, **numbers, extend=True, announce=plans.append)
+    found = job(tmp_path, grid, LONGER, **numbers, extend=True, announce=plans.append)
     assert plans[0].continued == 6
     assert calls.spent == 6 * (LONGER - T) + 3 * LONGER
     agree(found, job(None, grid, LONGER, **numbers))

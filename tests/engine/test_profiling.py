@@ -36,6 +36,7 @@ def test_phases_add_up(name: str) -> None:
     )
 
 
+@pytest.mark.full  # compiles the beginnings twice
 @pytest.mark.once
 def test_rounds_in_blocks_of_clients_begin_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where both ends of a link remember shifts."""

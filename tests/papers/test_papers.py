@@ -340,6 +340,7 @@ def test_numbers_of_soteriafl() -> None:
     assert numbers("cdp_sgd", 6000, 50_890, 1.0, 4.0, 128)["batch"] == 128
 
 
+@pytest.mark.full  # reads Adult twice
 def test_devices_of_adult(data_dir: Path) -> None:
     """16 devices of 3,052 rows, 80/10/10; a round of Figures 5 to 8 is one whole pass."""
     problem = adult("logistic", str(data_dir))

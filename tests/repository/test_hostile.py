@@ -113,7 +113,7 @@ def ended(call: Callable[[], Any]) -> str:
     return problem + " too slow" * (time.perf_counter() - began > LONGEST)
 
 
-COUNT = pytest.mark.parametrize("count", [20, pytest.param(350, marks=pytest.mark.full)])
+COUNT = pytest.mark.parametrize("count", [12, pytest.param(350, marks=pytest.mark.full)])
 
 
 @COUNT  # some compile
