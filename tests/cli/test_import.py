@@ -124,8 +124,16 @@ MISTAKES = [  # what is in the file, the command, and what it says
     ("x = 1\n\nx / 0", "list", "line 3: ZeroDivisionError: division by zero"),
     ("raise SystemExit(3)", "list", "line 1: SystemExit"),
     ("import jaxfl\njaxfl.register('modle')", "list", "did you mean 'model'"),
-    (f"{REGISTER}('model')\ndef cnn(): pass", "list", "There is a model 'cnn' already"),
-    (f"{REGISTER}('model')\ndef b(n, m): return 3", "run --model b", "b = 3 must be a Model"),
+    (
+        f"{REGISTER}('model')\ndef cnn(features, classes): pass",
+        "list",
+        "There is a model 'cnn' already",
+    ),
+    (
+        f"{REGISTER}('model')\ndef b(features, classes): return 3",
+        "run --model b",
+        "must be a Model",
+    ),
     (f"{REGISTER}('data')\ndef c(): return 4", "run --data c", "The data set c returned 4"),
     (f"{REGISTER}\ndef a(): return 4", "list", "The algorithm a is 4: make it"),
 ]

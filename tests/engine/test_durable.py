@@ -153,6 +153,7 @@ def edited(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
 
 
 HOLD = """
+    import signal
     from jaxfl.core.files import locked
     with locked(Path({out!r})):
         print("holds", flush=True)
