@@ -118,24 +118,16 @@ def test_every_command_knows_what_is_imported(shell: Shell) -> None:
     assert "--partition iid does not apply to the data set mine, where clients" in refused
 
 
-REGISTER = "import jaxfl\n@jaxfl.register"
-MISTAKES = [  # what is in the file, the command, and what it says
-    ("def f(:", "list", "line 1: SyntaxError"),
-    ("x = 1\n\nx / 0", "list", "line 3: ZeroDivisionError: division by zero"),
-    ("raise SystemExit(3)", "list", "line 1: SystemExit"),
-    ("import jaxfl\njaxfl.register('modle')", "list", "did you mean 'model'"),
-    (
-        f"{REGISTER}('model')\ndef cnn(features, classes): pass",
-        "list",
-        "There is a model 'cnn' already",
-    ),
-    (
-        f"{REGISTER}('model')\ndef b(features, classes): return 3",
-        "run --model b",
-        "must be a Model",
-    ),
-    (f"{REGISTER}('data')\ndef c(): return 4", "run --data c", "The data set c returned 4"),
-    (f"{REGISTER}\ndef a(): return 4", "list", "The algorithm a is 4: make it"),
+MODEL = "@jaxfl.register('model')\ndef"
+MISTAKES = [  # what is in the file, the options, and what is said
+    ("def f(:", "", "line 2: SyntaxError"),
+    ("x = 1\n\nx / 0", "", "line 4: ZeroDivisionError: division by zero"),
+    ("raise SystemExit(3)", "", "line 2: SystemExit"),
+    ("jaxfl.register('modle')", "", "did you mean 'model'"),
+    (f"{MODEL} cnn(features, classes): pass", "", "There is a model 'cnn' already"),
+    (f"{MODEL} b(features, classes): return 3", "--model b", "b = 3 must be a Model"),
+    ("@jaxfl.register('data')\ndef c(): return 4", "--data c", "The data set c returned 4"),
+    ("@jaxfl.register\ndef a(): return 4", "", "The algorithm a is 4: make it"),
 ]
 
 
@@ -143,5 +135,5 @@ def test_mistakes_in_a_file(shell: Shell) -> None:
     assert "no.py does not exist" in shell.refused("run --import no.py")
     assert "--import needs a value" in shell.refused("run --import")
     for i, (code, words, says) in enumerate(MISTAKES):
-        Path(f"bad{i}.py").write_text(code)
-        assert says in shell.refused(f"{words} --import bad{i}.py")
+        Path(f"bad{i}.py").write_text(f"import jaxfl\n{code}")
+        assert says in shell.refused("run", words, f"--import bad{i}.py")
