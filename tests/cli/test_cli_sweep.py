@@ -90,6 +90,7 @@ def test_an_interrupt_says_what_is_saved(
     assert "interrupted; what is computed is saved: continue with `jaxfl sweep --resume" in last
 
 
+@pytest.mark.full  # two programs; the test below extends, and engine/test_extended.py
 def test_extend_adds_to_what_is_there(finished: Path, tmp_path: Path, shell: Shell) -> None:
     folder = shutil.copytree(finished, tmp_path / "grid")
     before = {file.name: file.read_bytes() for file in (folder / "chunks").iterdir()}

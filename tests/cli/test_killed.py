@@ -90,7 +90,7 @@ def left(folder: Path) -> list[str]:
 
 
 @pytest.mark.plain
-@pytest.mark.parametrize("words", [TWICE, RUN])
+@pytest.mark.parametrize("words", [SWEEP, RUN, pytest.param(TWICE, marks=pytest.mark.full)])
 def test_every_moment(
     words: list[str],
     tmp_path: Path,

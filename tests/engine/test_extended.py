@@ -99,6 +99,7 @@ def test_longer_runs_continue(calls: Calls, tmp_path: Path) -> None:
     agree(found, job(None, more(SIGMA), LONGER + 9, seeds=5))
 
 
+@pytest.mark.full  # 240 rounds; the test above continues runs
 def test_the_default_cadence_is_that_of_the_folder(tmp_path: Path) -> None:
     """Of runs that continue: 240 rounds would be evaluated otherwise."""
     first = job(tmp_path, rounds=120, eval_every=None, seeds=1)
@@ -166,6 +167,7 @@ def killed(
             job(out, *args, **options)
 
 
+@pytest.mark.full  # ten sweeps; the tests above extend, and others kill
 def test_unfinished_sweeps_grow_and_extensions_are_killed(
     calls: Calls, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -79,10 +79,12 @@ def test_beginnings_depend_on_the_round() -> None:
         seen = {float(part(key, state._replace(t=t), problem, hp)) for t in range(4)}
         assert len(seen) > 1, name
     parts, key, state, hp = begun("fedgd", problem, lr=0.1)
-    at = [parts["gradients"](key, state._replace(x=x), problem, hp) for x in (state.x, state.x + 1)]
+    moved = jax.tree.map(lambda a: a + 1 if a.dtype == "float32" else a, state)
+    at = [float(parts["gradients"](key, one, problem, hp)) for one in (state, moved)]
     assert at[0] != at[1]
 
 
+@pytest.mark.full  # measures for seconds; the tests above profile
 @pytest.mark.once
 def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
     shell, words = Shell(capsys), "profile ldp_sgd --batch 3 --rounds 5"

@@ -92,8 +92,8 @@ def test_a_seed_is_a_fold_of_the_key(key: jax.Array) -> None:
     )
 
 
-# One of each kind of body and of local procedure; the others are rows of the full tier.
-KINDS = ("soteriafl_saga", "localized_accelerated_mbsgd", "sdm_dsgd")
+# One of each kind of body; the others are in the full tier.
+KINDS = ("soteriafl_saga", "sdm_dsgd")
 EACH = [
     pytest.param(row, id=row.name, marks=pytest.mark.plain if row.name in KINDS else ())
     for row in sorted(ROWS, key=lambda row: row.name not in KINDS)

@@ -269,6 +269,16 @@ def test_unpaired_cells_have_draws_of_their_own() -> None:
     np.testing.assert_allclose(ds["direction"][1, :2], other["direction"][1], WHOLE)
 
 
+@pytest.mark.full  # four programs
+@pytest.mark.parametrize("paired", [True, False])
+def test_algorithms_have_draws_of_their_own_unless_paired(paired: bool) -> None:
+    """Although their cells have the same numbers."""
+    given: Any = {"problem": silent(), "paired": paired, "seeds": 1, "sigma": 0.5, **NOISE}
+    ds = quick(["ldp_gd", "ldp_sgd"], {}, 2, **given)
+    one, other = ds["direction"].isel(round=-1).values.ravel()
+    assert np.isclose(one, other) == paired
+
+
 TWO = {"lr": [0.1, 0.2], "sigma": [0.1, 0.3]}
 
 
@@ -323,6 +333,7 @@ def test_one_compilation(caplog: pytest.LogCaptureFixture) -> None:
     assert names == []
 
 
+@pytest.mark.full  # compiles for seconds; test_a_run_is_its_own has two lengths
 @pytest.mark.once
 def test_lengths_are_numbers_too() -> None:
     """k, b, r and T differ between the cells of one program, which masks what they do not use."""
@@ -340,6 +351,7 @@ def test_lengths_are_numbers_too() -> None:
     assert cell["loss"].sel(round=[7, 8]).isnull().all()
 
 
+@pytest.mark.full  # four programs; cells with numbers are compared below and above
 def test_schedules_are_numbers_too() -> None:
     """Each over its own run's rounds, beside plain numbers."""
     warm = jaxfl.schedule(lambda t: 0.05 * min(t + 1, 4), "warm")
@@ -354,6 +366,7 @@ def test_schedules_are_numbers_too() -> None:
 # --- axes that are programs ----------------------------------------------------------------------
 
 
+@pytest.mark.full  # four programs; test_axes_that_do_not_apply has two
 @pytest.mark.once
 def test_static_axes() -> None:
     """`build` and `problem` are functions of what they take by name, also of the same axis."""

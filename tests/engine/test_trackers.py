@@ -204,6 +204,7 @@ def test_a_tracker_that_is_slow_writes_less_often(tmp_path: Path) -> None:
     assert list(series["loss"]) == list(range(31))
 
 
+@pytest.mark.full  # a run and two sweeps; the tests above track the same calls
 @needs("tensorboardX")
 def test_on_the_command_line(shell: Shell, tmp_path: Path) -> None:
     """`run` and `sweep`, also of what has finished, which is written whole."""
