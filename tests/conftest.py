@@ -12,6 +12,7 @@ import hypothesis
 import jax
 import pytest
 import shorter
+from calls import calls, often  # noqa: F401  (fixtures)
 from jax._src import compiler
 from planned import forget
 from told import Shell

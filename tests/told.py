@@ -8,6 +8,12 @@ import pytest
 
 from jaxfl.core.errors import InputError
 
+# A small data set for commands.
+SYNTHETIC = (
+    "--data synthetic --data-option n=3 --data-option m=8 --data-option d=4 --data-option classes=2"
+    " --clients 3 --partition contiguous"
+)
+
 
 def refused(call: Callable[[], Any], words: str) -> None:
     """``call`` raises an `InputError` of one sentence, in which ``words`` are found."""

@@ -47,7 +47,7 @@ def check_room(algorithm: Algorithm, problem: Problem, hp: Hyper) -> None:
     sizes, there = remembered(algorithm, problem, hp), _room(problem)
     need = sum(sizes.values())
     if need > there:
-        each = (sizes["links"] + sizes["local"] + sizes["bases"]) // problem.n
+        each = sum(sizes.get(name, 0) for name in ("links", "local", "bases")) // problem.n
         raise InputError(
             f"{algorithm.name} would remember {need / 2**30:,.1f} GiB beside the data, "
             f"{each:,} bytes for each of {problem.n:,} clients, and {there / 2**30:,.1f} "

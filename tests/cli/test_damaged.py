@@ -16,7 +16,7 @@ from typing import Any
 import grids
 import pytest
 import xarray
-from told import refused
+from told import SYNTHETIC, one_sentence, refused
 
 import jaxfl
 from jaxfl.cli import main
@@ -26,7 +26,7 @@ from jaxfl.engine.store import Store
 
 pytestmark = pytest.mark.once
 
-NUMBERS = ["--clients", "3", "--lr", "0.1", "--sigma", "0.1", "--rounds", "4"]
+NUMBERS = f"{SYNTHETIC} --lr 0.1 --sigma 0.1 --rounds 4".split()
 QUIET = [*NUMBERS, "--quiet", "--no-plot", "--out"]
 
 
@@ -138,33 +138,32 @@ def test_a_damaged_result_is_read_knowingly(
 
 CONFIGS: list[tuple[str, Any]] = [
     ("clients", ["3"]), ("lr", [[1]]), ("hidden", [["x"]]), ("dtype", ["float8"]), ("rounds", "many"),
-    ("seeds", [1.5]), ("numbers", 3), ("data", [7]), ("data", 7), ("data_option", [[]]), ("hidden", [3]),
+    ("seeds", [1.5]), ("numbers", 3), ("data", [7]), ("data_option", [[]]), ("hidden", [3]),
     ("alpha", ["nan"]), ("max_bits", ["1"]), ("seeds", [True]), ("assumed", []), ("algorithms", [3]),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("name", "value"), CONFIGS)
 @pytest.mark.parametrize("kind", ["run", "sweep"])
 def test_fields_of_a_config(
-    kind: str,
-    name: str,
-    value: Any,
-    finished: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    kind: str, finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    folder = shutil.copytree(finished / kind, tmp_path / "out")
-    about = json.loads((folder / "config.json").read_text())
-    place = about["study"]
-    if name not in place:
-        place = place["numbers" if name in ("lr", "rounds") else "options"]
-    place[name] = value
-    (folder / "config.json").write_text(json.dumps(about))
-    assert main([kind, "--resume", str(folder), "--quiet"]) == 2
-    said = capsys.readouterr().err
-    assert said.startswith("jaxfl: error: ")
-    assert said.count("\n") == 1
-    assert "config.json" in said
+    folder = Path(shutil.copytree(finished / kind, tmp_path / "out"))
+    file, text = folder / "config.json", (folder / "config.json").read_text()
+    contents = ["", "{", "[]", "{}"]
+    for name, value in CONFIGS:
+        about = json.loads(text)
+        place = about["study"]
+        if name not in place:
+            place = place["numbers" if name in ("lr", "rounds") else "options"]
+        place[name] = value
+        contents.append(json.dumps(about))
+    for content in contents:
+        file.write_text(content)
+        for how in ("--resume", "--extend"):
+            assert main([kind, how, str(folder), "--quiet"]) == 2
+            said = capsys.readouterr().err
+            one_sentence(said)
+            assert "config.json" in said
 
 
 # --- a full disk ---------------------------------------------------------------------------------
@@ -204,12 +203,9 @@ def test_a_full_disk_is_one_sentence(
 # --- hostile -------------------------------------------------------------------------------------
 
 NAMES = [
-    "../../../escaped", "/tmp/escaped", "..", "a/b", "q[/b]", "q[bold]b", "\x1b[2J\x1b]0;t\x07",
-    "$\\frac{$",
-    "\N{RIGHT-TO-LEFT OVERRIDE}cn", "new\nline", ":smile:", "CON", "x" * 300,
+    "../../../escaped", "/tmp/escaped", "..", "q[/b]", "\x1b[2J\x1b]0;t\x07", "$\\frac{$",
+    "\N{RIGHT-TO-LEFT OVERRIDE}cn", "new\nline", ":smile:", "x" * 300,
 ]  # fmt: skip
-
-
 DRAWN = {"../../../escaped", "\x1b[2J\x1b]0;t\x07", "$\\frac{$"}
 
 
@@ -300,7 +296,7 @@ def test_hostile_folders(
     assert not list(victim.iterdir())
 
 
-@pytest.mark.parametrize("name", ["q[/b]", "q[bold]b", "a b", "it's", "\x1b[31m", "\udc80"])
+@pytest.mark.parametrize("name", ["q[/b]", "it's", "\x1b[31m", "\udc80"])
 def test_names_of_folders_are_printed_as_they_are(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

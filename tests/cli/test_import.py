@@ -72,13 +72,10 @@ def shell(
 
 def test_a_study_of_ones_own(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     """From an empty folder: a sweep, and then, as in another process, more of it."""
-    shell(
-        "sweep heavy_ball ldp_sgd --import mine.py --data mine --model flat --rounds 4 --out a",
-        GIVEN,
-    )
+    words = "sweep heavy_ball --import mine.py --data mine --model flat --rounds 4 --out a"
+    shell(words, GIVEN)
     found = jaxfl.load("a")
-    assert found["algorithm"].values.tolist() == ["heavy_ball", "ldp_sgd"]
-    assert (found["loss"][0].values != found["loss"][1].values).any()
+    assert found["algorithm"].values.tolist() == ["heavy_ball"]
     forget(monkeypatch)
     file = Path("mine.py").resolve()
     for words in ("--resume a", "--extend a --eps 16"):
@@ -111,52 +108,32 @@ def test_every_command_knows_what_is_imported(shell: Shell) -> None:
     assert "Bright left or right halves, of three clients. [mine.py]" in listed
     assert re.search(r"heavy_ball +LDP-SGD \[mine.py\]", listed)
     assert "step size eta" in shell("run heavy_ball --help --import mine.py").out
-    Path("c.toml").write_text(
-        'import = "mine.py"\nalgorithm = "heavy_ball"\ndata = "mine"\nmodel = "flat"'
-    )
+    words = 'import = "mine.py"\nalgorithm = "heavy_ball"\ndata = "mine"\nmodel = "flat"'
+    Path("c.toml").write_text(words)
     shell("run --config c.toml --rounds 2 --out c", GIVEN)
     assert "heavy_ball" in shell("show c").out
-    shell(
-        "account heavy_ball --import mine.py --samples 20 --rounds 4 --batch 5 --sigma 1 --delta 1e-4"
-    )
+    words = "--samples 20 --rounds 4 --batch 5 --sigma 1 --delta 1e-4"
+    shell("account heavy_ball --import mine.py", words)
     refused = shell.refused("run heavy_ball --import mine.py --data mine --partition iid")
     assert "--partition iid does not apply to the data set mine, where clients" in refused
 
 
-@pytest.mark.parametrize(
-    ("code", "words", "says"),
-    [
-        ("def f(:", "list", "line 1: SyntaxError"),
-        ("x = 1\n\nx / 0", "list", "line 3: ZeroDivisionError: division by zero"),
-        ("raise SystemExit(3)", "list", "line 1: SystemExit"),
-        ("import jaxfl\njaxfl.register('modle')", "list", "did you mean 'model'"),
-        (
-            "import jaxfl\n@jaxfl.register\ndef a(): return 4",
-            "list",
-            "The algorithm a is 4: make it",
-        ),
-        (
-            "import jaxfl\n@jaxfl.register('model')\ndef cnn(features, classes): pass",
-            "list",
-            "There is a model 'cnn' already",
-        ),
-        (
-            "import jaxfl\n@jaxfl.register('model')\ndef b(features, classes): return 3",
-            "run --model b",
-            "b = 3 must be a Model",
-        ),
-        (
-            "import jaxfl\n@jaxfl.register('data')\ndef c(): return 4",
-            "run --data c",
-            "The data set c returned 4: make it return",
-        ),
-    ],
-)
-def test_mistakes_in_a_file(shell: Shell, code: str, words: str, says: str) -> None:
-    Path("bad.py").write_text(code)
-    assert says in shell.refused(f"{words} --import bad.py")
+MODEL = "@jaxfl.register('model')\ndef"
+MISTAKES = [  # what is in the file, the options, and what is said
+    ("def f(:", "", "line 2: SyntaxError"),
+    ("x = 1\n\nx / 0", "", "line 4: ZeroDivisionError: division by zero"),
+    ("raise SystemExit(3)", "", "line 2: SystemExit"),
+    ("jaxfl.register('modle')", "", "did you mean 'model'"),
+    (f"{MODEL} cnn(features, classes): pass", "", "There is a model 'cnn' already"),
+    (f"{MODEL} b(features, classes): return 3", "--model b", "b = 3 must be a Model"),
+    ("@jaxfl.register('data')\ndef c(): return 4", "--data c", "The data set c returned 4"),
+    ("@jaxfl.register\ndef a(): return 4", "", "The algorithm a is 4: make it"),
+]
 
 
-def test_a_file_that_is_not_there(shell: Shell) -> None:
+def test_mistakes_in_a_file(shell: Shell) -> None:
     assert "no.py does not exist" in shell.refused("run --import no.py")
     assert "--import needs a value" in shell.refused("run --import")
+    for i, (code, words, says) in enumerate(MISTAKES):
+        Path(f"bad{i}.py").write_text(f"import jaxfl\n{code}")
+        assert says in shell.refused("run", words, f"--import bad{i}.py")

@@ -1,31 +1,26 @@
 """Whatever instant a run or a sweep is killed at, the command that the program names goes on."""
 
 import contextlib
-import os
-import random
 import re
 import shlex
 import shutil
-import signal
-import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import xarray
+from told import SYNTHETIC
 
 import jaxfl
 from jaxfl.cli import main
 
 pytestmark = pytest.mark.once
 
-QUIET = ["--clients", "3", "--quiet", "--no-plot"]
-SWEEP = ["sweep", "ldp_gd", "--lr", "0.1", "0.2", "--sigma", "0.1", "--rounds", "4", *QUIET]
-TWICE = [*SWEEP[: -len(QUIET)], "5", *QUIET]  # another number of rounds: two chunks
-RUN = ["run", "ldp_gd", "--lr", "0.1", "--sigma", "0.1", "--rounds", "4", *QUIET]
+QUIET = f"--sigma 0.1 --quiet --no-plot {SYNTHETIC}"
+SWEEP = f"sweep ldp_gd --lr 0.1 0.2 {QUIET} --rounds 4".split()
+TWICE = [*SWEEP, "5"]  # another number of rounds: two chunks
+RUN = f"run ldp_gd --lr 0.1 {QUIET} --rounds 4".split()
 CHANGES = {"open", "os.rename", "os.link", "os.remove", "os.mkdir", "os.rmdir"}
 watched: list[Callable[[], None]] = []
 
@@ -95,7 +90,7 @@ def left(folder: Path) -> list[str]:
 
 
 @pytest.mark.plain
-@pytest.mark.parametrize("words", [TWICE, RUN])
+@pytest.mark.parametrize("words", [SWEEP, RUN, pytest.param(TWICE, marks=pytest.mark.full)])
 def test_every_moment(
     words: list[str],
     tmp_path: Path,
@@ -142,58 +137,3 @@ def test_there_is_nothing_to_go_on_with(tmp_path: Path, capsys: pytest.CaptureFi
         assert main(["run", "--resume", str(tmp_path / name)]) == 2
         assert "so there is no run or sweep of this version" in capsys.readouterr().err
     assert [f.name for f in tmp_path.iterdir()] == ["file"]
-
-
-# --- killed for good -----------------------------------------------------------------------------
-
-
-def killed(words: list[str], out: Path, seconds: float) -> bool:
-    """Start a program and kill it some seconds after it has made its folder."""
-    code = "import sys; from jaxfl.cli import main; sys.exit(main(sys.argv[1:]))"
-    call = [sys.executable, "-c", code, *words, "--out", str(out)]
-    process = subprocess.Popen(
-        call, env={**os.environ, "JAX_PLATFORMS": "cpu"}, stderr=subprocess.DEVNULL
-    )
-    while not out.exists() and process.poll() is None:
-        time.sleep(0.002)
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        process.wait(seconds)
-    alive = process.poll() is None
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    return alive
-
-
-LONG = ["--rounds", "3000"]
-
-
-@pytest.mark.optimized  # as the processes that are killed
-@pytest.mark.full  # 35 and 20 processes that import JAX and compile; `test_every_moment` is short
-@pytest.mark.parametrize(
-    ("words", "count", "most"),
-    [([*SWEEP, *LONG], 35, 4.0), ([*RUN, *LONG], 20, 3.0)],
-)
-def test_killed_at_random(
-    words: list[str],
-    count: int,
-    most: float,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    """Real processes, SIGKILL, seed 20: each folder ends with the result of the whole."""
-    words = [w for i, w in enumerate(words) if w != "4" and words[i : i + 2] != ["--rounds", "4"]]
-    whole = tmp_path / "whole"
-    assert main([*words, "--out", str(whole)]) == 0
-    draw, hit = random.Random(20), 0
-    for i in range(2 * count):
-        out = tmp_path / str(i)
-        if killed(words, out, draw.uniform(0.0, most)):
-            hit += 1
-            go_on(out, words, lambda: capsys.readouterr().err)
-            xarray.testing.assert_equal(
-                *(jaxfl.load(folder / "result.nc") for folder in (out, whole))
-            )
-            assert left(out) == []
-        if hit == count:
-            break
-    assert hit == count

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from scripts import ROOT
-from told import Shell
+from told import SYNTHETIC, Shell
 
 import jaxfl
 from jaxfl.cli import COMMANDS, main
@@ -21,50 +21,34 @@ pytestmark = pytest.mark.once
 
 # --- --config ------------------------------------------------------------------------------------
 
-# command -> what is on the line, what is in the file, and the words that this makes
-FILES = {
-    "a value": ("run", "", "lr = 0.1", "--lr 0.1"),
-    "an argument": ("run", "--eps 2", 'algorithm = "ldp_gd"', "ldp_gd --eps 2"),
-    "the line is right": ("run", "cdp_gd --lr 1", 'algorithm = "ldp_gd"\nlr = 2', "cdp_gd --lr 1"),
-    "the argument comes last": ("run", "--lr 1 cdp_gd", 'algorithm = "ldp_gd"', "--lr 1 cdp_gd"),
-    "a negative value": ("run", "--lr -1e-3", "eps = 1", "--lr -1e-3 --eps 1"),
-    "underscores": ("run", "--no-plot", "no_plot = true\ntest_share = 0.5", "--no-plot --test-share=0.5"),
-    "flags": ("run", "", "quiet = true\nforce = false\nbound = true", "--quiet --bound"),
-    "a table": (
-        "run",
-        "",
-        'data-option = {n = 3, w = [1, 2], s = "5"}',
-        '--data-option n=3 --data-option w=[1,2] --data-option s="5"',
+# command, what is on the line and in the file, and the words that this makes
+FILES = [
+    ("run --eps 2", 'algorithm = "ldp_gd"', "ldp_gd --eps 2"),
+    ("run cdp_gd --lr 1", 'algorithm = "ldp_gd"\nlr = 2', "cdp_gd --lr 1"),
+    ("run --lr 1 cdp_gd", 'algorithm = "ldp_gd"', "--lr 1 cdp_gd"),
+    ("run --lr -1e-3", "eps = 1", "--lr -1e-3 --eps 1"),
+    ("run --no-plot", "no_plot = true\ntest_share = 0.5", "--no-plot --test-share=0.5"),
+    ("run", "quiet = true\nforce = false\nbound = true", "--quiet --bound"),
+    ("run", 'data-option = {n = 3, s = "5"}', '--data-option n=3 --data-option s="5"'),
+    ("sweep", 'algorithms = ["a", "b"]\nlr = ["cosine:1", -2, inf]', "a b --lr cosine:1 -2 inf"),
+    ("plot out", 'label = {lr = "step", eps = 1}', "out --label lr=step --label eps=1"),
+    ("sweep --seeds 2", 'algorithm = "ldp_gd"', "ldp_gd --seeds 2"),
+    ("show", 'folder = "out"\n[where]\neps = [1, 5]\nlr = 2', "out --where eps=1,5 --where lr=2"),
+    (
+        "account --noise_ratio 3",
+        "noise-ratio = 1\nconvex = false",
+        "--noise_ratio 3 --convex=false",
     ),
-    "lists": (
-        "sweep",
-        "",
-        'algorithms = ["ldp_gd", "cdp_gd"]\nlr = ["cosine:1", -2, inf]\neps = 1e-3',
-        "ldp_gd cdp_gd --lr cosine:1 -2 inf --eps 0.001",
-    ),
-    "names": ("plot", "out", 'label = {lr = "step", eps = 1}', "out --label lr=step --label eps=1"),
-    "one algorithm": ("sweep", "--seeds 2", 'algorithm = "ldp_gd"', "ldp_gd --seeds 2"),
-    "axes": (
-        "show",
-        "--csv a",
-        'folder = "out"\nmetric = ["loss"]\n[where]\neps = [1, 5]\nlr = 2',
-        "out --csv a --metric loss --where eps=1,5 --where lr=2",
-    ),
-    "a question": (
-        "account",
-        "--noise_ratio 3",
-        'name = "event"\nnoise-ratio = 1\nclip = 1\nconvex = false',
-        "event --noise_ratio 3 --clip=1 --convex=false",
-    ),
-}  # fmt: skip
+]
 
 
-@pytest.mark.parametrize("case", FILES)
-def test_a_file_stands_for_words(case: str, tmp_path: Path) -> None:
-    command, line, table, words = FILES[case]
-    (file := tmp_path / "a.toml").write_text(table)
-    found, _ = with_config([*line.split(), "--config", str(file)], COMMANDS[command].parser)
-    assert [word.replace(", ", ",") for word in found] == words.split()
+def test_a_file_stands_for_words(tmp_path: Path) -> None:
+    file = tmp_path / "a.toml"
+    for words, table, expected in FILES:
+        command, *line = words.split()
+        file.write_text(table)
+        found, _ = with_config([*line, "--config", str(file)], COMMANDS[command].parser)
+        assert [word.replace(", ", ",") for word in found] == expected.split()
 
 
 def test_the_file_of_the_documentation_is_read(tmp_path: Path) -> None:
@@ -90,26 +74,22 @@ MISTAKES = {
     "lr = [1, 2]": "a.toml: `jaxfl run` computes one run, and --lr has 2 values",
     "eval-every = [1, 2]": "a.toml: eval-every = [1, 2] must be one value",
     "lr = -1": "a.toml: --lr -1 must be at least 0",
-    "lr = 'abc'": "a.toml: --lr abc is not a number",
     "lr = true": "a.toml: lr = True must be a number or a text",
-    "lr = {a = 1}": "must be a number or a text",
-    "lr = 1979-05-27": "must be a number or a text",
     "hidden = []": "a.toml: hidden = [] must not be empty",
     "no-plot = 1": "a.toml: no-plot = 1 must be true or false",
     "data-option = 5": "a.toml: --data-option 5 must read NAME=VALUE",
     "no_plot = true\nno-plot = true": "a.toml has the option no-plot twice",
-    "algorithm = 'ldp_sdg'": "a.toml: There is no algorithm 'ldp_sdg': did you mean 'ldp_sgd'?",
     "lr = 1 2": "a.toml is damaged, or not a TOML configuration",
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("table", MISTAKES)
 def test_a_mistake_in_a_file_is_one_sentence(
-    table: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shell: Shell
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shell: Shell
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    Path("a.toml").write_text(table)
-    assert MISTAKES[table] in shell.refused("run --config a.toml")
+    for table, words in MISTAKES.items():
+        Path("a.toml").write_text(table)
+        assert words in shell.refused("run --config a.toml")
 
 
 def test_a_mistake_on_the_line_is_not_of_the_file(tmp_path: Path, shell: Shell) -> None:
@@ -131,14 +111,11 @@ echo "${{COMPREPLY[*]}}"
 """
 COMPLETED = {
     "s": ("show", "sweep"),
-    "run soteriafl_s": ("soteriafl_saga", "soteriafl_sgd", "soteriafl_svrg"),
     "run --part": ("--partition", "--partition-option", "--participation"),
     "run ldp_gd --partition diri": ("dirichlet",),
-    "run --clip-mode b": ("batch",),
     "sweep ldp_gd --lr 1 2 --ep": ("--eps", "--epoch"),
     "sweep ldp_gd cdp_": ("cdp_gd", "cdp_sgd"),
     "account event --noise-m": ("--noise-multiplier",),
-    "list --conf": ("--config",),
     "completion f": ("fish",),
 }
 
@@ -169,16 +146,9 @@ def test_bash_completes(words: str, scripts: Path) -> None:
     assert sorted(done.stdout.split()) == sorted(COMPLETED[words])
 
 
-def test_a_shell_that_is_not_known(shell: Shell) -> None:
-    assert "bash, zsh, fish" in shell.refused("completion tcsh")
-
-
 # --- --json --------------------------------------------------------------------------------------
 
-SMALL = (
-    "--data synthetic --data-option n=2 --data-option m=8 --data-option d=4 --clients 2 --sigma 1"
-)
-SMALL += " --data-option classes=2 --rounds 3"
+SMALL = f"{SYNTHETIC} --sigma 1 --rounds 3"
 QUESTION = "--samples 100 --batch 10 --rounds 5 --clip 1 --delta 1e-3"
 RUN = {"algorithm", "problem", "ended", "rounds", "hyper_parameters", "sources", "metrics"} | {
     "best_loss", "privacy", "seconds", "compile_seconds", "files"
@@ -186,7 +156,6 @@ RUN = {"algorithm", "problem", "ended", "rounds", "hyper_parameters", "sources",
 TABLE = {"title", "rows", "notes"}
 # command -> keys of what it prints
 ANSWERS = {
-    f"run ldp_gd {SMALL} --lr 0.1 --no-plot --out new": RUN,
     f"run ldp_gd {SMALL} --no-plot --out far --lr 1e30 --max-bits 1": RUN,
     f"sweep ldp_gd {SMALL} --lr 0.2 0.4 --no-plot --quiet --out grid": {*TABLE, "files"},
     f"sweep ldp_gd {SMALL} --lr 0.2 0.4 --plan": {*jaxfl.Plan._fields},
@@ -198,8 +167,6 @@ ANSWERS = {
     "plot RUN --out pictures --format svg": {"files"},
     "list": {*KINDS},
     f"account ldp_sgd {QUESTION} --sigma 0": {"kind", "sigma", "eps", "delta", "method", "status"},
-    f"calibrate event {QUESTION} --eps 2": None,
-    f"account event {QUESTION} --sigma 1": {"kind", "sigma", "eps", "delta", "method", "status"},
     f"profile ldp_gd {SMALL} --lr 0.1": None,
     "audit ldp_gd --samples 4 --rounds 3 --runs 100 --eps 4 --delta 1e-3": None,
 }
@@ -239,5 +206,5 @@ def test_rows_have_values_and_errors(results: Path, shell: Shell) -> None:
 
 
 def test_a_mistake_leaves_standard_output_empty(shell: Shell) -> None:
-    shell.refused("run --rounds 0 --json")
-    shell.refused("show nowhere --json")
+    for words in ("run --rounds 0", "show nowhere", "completion tcsh"):
+        shell.refused(words, "--json" * (words[0] != "c"))

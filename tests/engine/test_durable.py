@@ -5,7 +5,6 @@ import errno
 import json
 import os
 import shutil
-import signal
 import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -16,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import xarray
+from calls import Calls
 from rows import a_problem
 from scripts import eight, end, start
 from told import refused
@@ -23,10 +23,9 @@ from told import refused
 import jaxfl
 from jaxfl.core.errors import JaxflWarning
 from jaxfl.core.files import NO_DIGEST, sealed
-from jaxfl.engine import compute, program, store
+from jaxfl.engine import compute, store
 from jaxfl.engine.checkpoint import Batch
 from jaxfl.engine.log import Log
-from jaxfl.engine.program import Compiled
 from jaxfl.engine.progress import Plan
 
 GRID = {"lr": [0.05, 0.1, 0.2], "sigma": [0.01, 0.02, 0.03]}
@@ -35,6 +34,7 @@ ROUNDS = 600
 JOB: dict[str, Any] = {"rounds": ROUNDS, "eval_every": 10, "runs_at_once": 1}
 Whole = tuple[Path, xarray.Dataset]  # a folder, and the sweep that it holds
 ROUNDING = 1e-5  # relative, where shapes or devices differ
+FILES = ["chunks", "planned.jsonl", "result.nc"]
 
 
 def job(out: Path | None = None, *, grid: Mapping[str, Any] = GRID, **options: Any) -> Any:
@@ -60,11 +60,7 @@ def test_a_folder_holds_the_sweep(whole: Whole) -> None:
     folder, ds = whole
     xarray.testing.assert_equal(jaxfl.load(folder / "result.nc"), ds)
     assert len(written(folder)) == CHUNKS == json.loads(ds.attrs["config"])["chunks"]
-    assert sorted(path.name for path in folder.iterdir()) == [
-        "chunks",
-        "planned.jsonl",
-        "result.nc",
-    ]
+    assert sorted(path.name for path in folder.iterdir()) == FILES
     plans: list[Plan] = []
     before = written(folder)
     xarray.testing.assert_equal(job(folder, resume=True, announce=plans.append), ds)
@@ -157,6 +153,7 @@ def edited(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
 
 
 HOLD = """
+    import signal
     from jaxfl.core.files import locked
     with locked(Path({out!r})):
         print("holds", flush=True)
@@ -177,27 +174,21 @@ def test_a_folder_has_one_driver(whole: Whole, tmp_path: Path) -> None:
     process.kill()
     process.communicate()
     xarray.testing.assert_equal(job(folder, resume=True), whole[1])
-    assert sorted(path.name for path in folder.iterdir()) == [
-        "chunks",
-        "planned.jsonl",
-        "result.nc",
-    ]
+    assert sorted(path.name for path in folder.iterdir()) == FILES
 
 
 @pytest.mark.once
-@pytest.mark.parametrize("what", ["jaxfl", "threefry_partitionable"])
-def test_other_draws_finish_no_sweep(what: str, whole: Whole, tmp_path: Path) -> None:
+def test_other_draws_finish_no_sweep(whole: Whole, tmp_path: Path) -> None:
     """Those of another version or setting; what is finished is read all the same."""
-    folder = tmp_path / "sweep"
-    shutil.copytree(whole[0], folder)
-    edited(folder, lambda held: held["drawn"].update({what: "0.0.1" if what == "jaxfl" else None}))
-    xarray.testing.assert_equal(job(folder, resume=True), whole[1])
-    (folder / "chunks" / "chunk-00004.npz").unlink()
-    before = written(folder)
-    refused(
-        lambda: job(folder, resume=True), f"begun with other draws: its {what} is .*: finish it"
-    )
-    assert written(folder) == before
+    for what, value in (("jaxfl", "0.0.1"), ("threefry_partitionable", None)):
+        folder = Path(shutil.copytree(whole[0], tmp_path / what))
+        edited(folder, lambda held, to={what: value}: held["drawn"].update(to))
+        xarray.testing.assert_equal(job(folder, resume=True), whole[1])
+        (folder / "chunks" / "chunk-00004.npz").unlink()
+        before = written(folder)
+        words = f"begun with other draws: its {what} is .*: finish it"
+        refused(lambda place=folder: job(place, resume=True), words)
+        assert written(folder) == before
 
 
 @pytest.mark.once
@@ -231,34 +222,8 @@ class Killed(BaseException):
     """Nothing catches it, as nothing catches SIGKILL."""
 
 
-def computed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The first and the last round of each call that computes some; a checkpoint after each."""
-    seen: list[int] = []
-    honest = compute.compiled
-
-    def compiled(*args: Any) -> Compiled:
-        made = honest(*args)
-
-        def call(*inputs: Any) -> Any:
-            start, stop = int(inputs[4]), int(inputs[5])
-            seen.extend(range(start, stop))
-            return made.call(*inputs)
-
-        return made._replace(call=call)
-
-    monkeypatch.setattr(compute, "compiled", compiled)
-    monkeypatch.setattr(compute, "SAVE_EVERY", 0.0)
-    monkeypatch.setattr(compute, "SHARE", 1e9)
-    return seen
-
-
-@pytest.fixture
-def rounds(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    return computed(monkeypatch)
-
-
 def killed(folder: Path, monkeypatch: pytest.MonkeyPatch, saves: int, **options: Any) -> Path:
-    """The checkpoint of a sweep that is killed after so many of them."""
+    """The checkpoint of a sweep that is killed after so many of them, of an unfinished chunk."""
     honest, files = store.Store.save, []
 
     def save(self: store.Store, index: int, *args: Any) -> None:
@@ -267,17 +232,12 @@ def killed(folder: Path, monkeypatch: pytest.MonkeyPatch, saves: int, **options:
         if len(files) == saves:
             raise Killed
 
-    monkeypatch.setattr(store.Store, "save", save)
-    with pytest.raises(Killed):
-        job(folder, **{**SLICED, **options})
-    monkeypatch.setattr(store.Store, "save", honest)
-    assert not self_finished(files[-1])
+    with monkeypatch.context() as patch:
+        patch.setattr(store.Store, "save", save)
+        with pytest.raises(Killed):
+            job(folder, **{**SLICED, **options})
+    assert files[-1].name.replace("state", "chunk") not in written(folder)
     return files[-1]
-
-
-def self_finished(state: Path) -> bool:
-    """Whether the chunk of a checkpoint is finished."""
-    return state.with_name(state.name.replace("state", "chunk")).exists()
 
 
 @pytest.mark.parametrize(
@@ -287,7 +247,8 @@ def self_finished(state: Path) -> bool:
 def test_a_killed_chunk_continues(
     options: dict[str, Any],
     saves: int,
-    rounds: list[int],
+    calls: Calls,
+    often: None,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -297,44 +258,18 @@ def test_a_killed_chunk_continues(
         options = {"algorithm": made, "k": options["k"]}
     monkeypatch.setattr(compute, "rounds_of_call", lambda work: 7)
     full = job(**SLICED, **options)
-    assert rounds == [*range(60), *range(60)]
+    assert calls.rounds == [*range(60), *range(60)]
     folder = tmp_path / "sweep"
     left = killed(folder, monkeypatch, saves, **options)
     with np.load(left) as held:
         t = int(held["state0"].flat[0])
     assert 0 < t < 60
-    rounds.clear()
+    calls.clear()
     again = job(folder, resume=True, **SLICED, **options)
     xarray.testing.assert_equal(again, full)
     one = [*range(t, 60)]
-    assert rounds == (one if "00001" in left.name else [*one, *range(60)])
+    assert calls.rounds == (one if "00001" in left.name else [*one, *range(60)])
     assert sorted(written(folder)) == ["chunk-00000.npz", "chunk-00001.npz"]
-
-
-KILL = """
-    compute.SAVE_EVERY, compute.SHARE, honest = 0.0, 1e9, store.Store.save
-    def save(self, index, batch):
-        honest(self, index, batch)
-        if index == 1 and batch.log.rounds[-1] >= 300:
-            os.kill(os.getpid(), signal.SIGKILL)
-    store.Store.save = save
-    job(Path({out!r}), **KILLED)
-"""
-KILLED: dict[str, Any] = dict(grid=SLICES, seeds=2, runs_at_once=4)
-
-
-@pytest.mark.full  # a process that imports JAX and compiles; the test above is short
-@pytest.mark.optimized
-def test_sigkill_in_a_chunk(rounds: list[int], tmp_path: Path) -> None:
-    """Of 600 rounds those since the checkpoint are computed again."""
-    process = start(KILL.format(out=str(tmp_path / "sweep")))
-    text, _ = process.communicate(timeout=240)
-    assert process.returncode == -signal.SIGKILL, text
-    program._compiled.cache_clear()  # programs of other tests, without optimizations
-    full = job(**KILLED)
-    rounds.clear()
-    xarray.testing.assert_equal(job(tmp_path / "sweep", resume=True, **KILLED), full)
-    assert rounds == [*range(300, 600)]
 
 
 def _edited(file: Path, change: Callable[[dict[str, Any], dict[str, Any]], object]) -> None:
@@ -365,7 +300,7 @@ UNUSABLE: dict[str, Callable[[Path], object]] = {
 
 @pytest.mark.once
 def test_what_is_no_checkpoint_of_the_chunk_is_not_used(
-    rounds: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    calls: Calls, often: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Damaged, cut short, of another chunk, version or shape: the chunk is computed again."""
     full, folder = job(**SLICED), tmp_path / "sweep"
@@ -374,15 +309,15 @@ def test_what_is_no_checkpoint_of_the_chunk_is_not_used(
         other = tmp_path / name
         shutil.copytree(folder, other)
         change(other / "chunks" / left.name)
-        rounds.clear()
+        calls.clear()
         xarray.testing.assert_equal(job(other, resume=True, **SLICED), full)
         first = 20 if name == "finished" else 0  # that is the same chunk's, and whole
-        assert rounds == [*range(first, 60), *range(60)], name
+        assert calls.rounds == [*range(first, 60), *range(60)], name
         assert len(written(other)) == 2
 
 
 def test_ctrl_c_saves_the_chunk(
-    rounds: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    calls: Calls, often: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever the cadence; a sweep without a folder saves nothing."""
     monkeypatch.setattr(compute, "SAVE_EVERY", np.inf)
@@ -398,11 +333,11 @@ def test_ctrl_c_saves_the_chunk(
             job(out, progress=hit, **SLICED)
     (left,) = (tmp_path / "sweep" / "chunks").iterdir()
     assert left.name == "state-00000.npz"
-    rounds.clear()
+    calls.clear()
     seen: list[Any] = []
     again = job(tmp_path / "sweep", resume=True, progress=seen.append, **SLICED)
     xarray.testing.assert_equal(again, full)
-    assert rounds == [*range(40, 60), *range(60)]
+    assert calls.rounds == [*range(40, 60), *range(60)]
     assert next(now.done for now in seen if not now.doing) >= 3 * 40
 
 
@@ -431,16 +366,18 @@ def test_checkpoints_take_little_time(
 
 @pytest.mark.once
 def test_a_checkpoint_that_cannot_be_written_ends_nothing(
-    rounds: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    often: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    tried = []
+
     def full(self: store.Store, *args: Any) -> None:
-        rounds.append(-1)
+        tried.append(args)
         raise jaxfl.InputError("Cannot write it", "No space left on device")
 
     monkeypatch.setattr(store.Store, "save", full)
     with pytest.warns(JaxflWarning, match="No space left on device"):
         found = job(tmp_path / "sweep", **SLICED)
-    assert rounds.count(-1) == 1
+    assert len(tried) == 1
     xarray.testing.assert_equal(found, job(**SLICED))
 
 

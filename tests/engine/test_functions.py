@@ -1,6 +1,5 @@
 """The state and the privacy of loops of the user's own, in one process and in two."""
 
-import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -90,14 +89,6 @@ def test_what_a_secure_sum_clamps_is_not_assumed() -> None:
     assert run.totals["clamped"] == 0
     assert f.privacy(T, clamped=0).proven == run.privacy().proven < plain.privacy(T).proven
     assert f.privacy(T).proven == f.privacy(T, clamped=1).proven == plain.privacy(T).proven
-
-
-def split(problem: jaxfl.Problem) -> jaxfl.Problem:
-    """Clients over the devices of all processes."""
-    mesh = jax.sharding.Mesh(np.array(jax.devices()), ("clients",))
-    where = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("clients"))
-    train, count = jax.device_put((problem.train, problem.count), where)
-    return dataclasses.replace(problem, train=train, count=count)
 
 
 PROCESS = """

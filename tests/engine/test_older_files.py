@@ -44,6 +44,8 @@ def test_they_are_read(version: str, shell: Shell) -> None:
     assert "ldp_sgd" in shell("show", folder / "sweep").out
     assert "eps = 4" in shell("show", folder / "run").out.replace("3.999", "4")
     assert "common setting" in shell("compare", folder / "sweep", folder / "sweep").out
+    for words in ("run --resume", "run --rounds 99 --extend", "run ldp_gd --out"):
+        assert "was begun by jaxfl" in shell.refused(words, folder / "run")
 
 
 @pytest.mark.plain

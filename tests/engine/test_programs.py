@@ -27,6 +27,7 @@ from jaxfl.problems.identity import dtype
 WORDS = "run ldp_sgd --batch 8 --sigma 0.1 --lr 0.1 --rounds 3 --no-plot --quiet --out"
 
 
+@pytest.mark.full  # two processes that import JAX and compile
 @pytest.mark.once
 def test_programs_are_kept_and_found_again(tmp_path: Path) -> None:
     """On a busy machine a small program may be slow enough to be kept by the second run only."""
@@ -39,10 +40,9 @@ def test_programs_are_kept_and_found_again(tmp_path: Path) -> None:
 
     outs = tmp_path / "one", tmp_path / "two"
     first, second = map(kept, outs)
-    large = ["jit_alone"]
-    assert set(large) <= {name.split("-")[0] for name in first}
     assert first.items() <= second.items()
-    assert [name.split("-")[0] for name in sorted(second) if name.startswith(tuple(large))] == large
+    assert len([name for name in first if name.startswith("jit_alone-")]) == 1
+    assert len([name for name in second if name.startswith("jit_alone-")]) == 1
     losses = [jaxfl.load(out / "result.nc")["loss"] for out in outs]
     np.testing.assert_array_equal(*losses)
 
@@ -66,10 +66,8 @@ def test_accelerators_can_compile_all_of_a_run(row: Row) -> None:
         end = advance(algorithm, key, state, state.t + 5, samples, hp)
         return begun, end, measure(algorithm, (), state, problem)
 
-    lowered = export.export(jax.jit(run), platforms=("cuda", "tpu"))(
-        key, state, samples, problem, hp
-    )
-    text = lowered.mlir_module()
+    exported = export.export(jax.jit(run), platforms=("cuda", "tpu"))
+    text = exported(key, state, samples, problem, hp).mlir_module()
     assert not re.findall(r"custom_call @(?!Sharding|shape_assertion)\w+|\bf64\b|callback", text)
 
 

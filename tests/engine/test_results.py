@@ -21,26 +21,17 @@ from jaxfl.engine.runs import Record
 pytestmark = pytest.mark.once
 
 
-def shares(problem: jaxfl.Problem, x: jax.Array) -> jax.Array:
-    return jnp.stack([jnp.max(x), jnp.min(x)])
-
-
-def active(problem: jaxfl.Problem, x: jax.Array) -> jax.Array:
-    return jnp.sum(x != 0)
-
-
-def half(problem: jaxfl.Problem, x: jax.Array) -> jax.Array:
-    return jnp.mean(x).astype(jnp.bfloat16)
-
-
-def above(problem: jaxfl.Problem, x: jax.Array) -> jax.Array:
-    return jnp.mean(x) > 0
+METRICS = {
+    "shares": lambda problem, x: jnp.stack([jnp.max(x), jnp.min(x)]),
+    "active": lambda problem, x: jnp.sum(x != 0),
+    "half": lambda problem, x: jnp.mean(x).astype(jnp.bfloat16),
+    "above": lambda problem, x: jnp.mean(x) > 0,
+}
 
 
 @pytest.fixture(scope="module")
 def run() -> jaxfl.Run:
-    metrics = {"shares": shares, "active": active, "half": half, "above": above}
-    given: dict[str, Any] = dict(eval_every=4, metrics=metrics, batch=4, k=3, lr=0.2)
+    given: dict[str, Any] = dict(eval_every=4, metrics=METRICS, batch=4, k=3, lr=0.2)
     return jaxfl.simulate("soteriafl_sgd", a_problem(), jax.random.key(1), 11, **given)
 
 
@@ -67,12 +58,9 @@ def test_what_a_dataset_holds(run: jaxfl.Run) -> None:
 
 def spent_by_hand(run: jaxfl.Run) -> list[float]:
     """eps of every evaluated round, from events made one by one."""
-
-    out = []
-    for t in run.rounds:
-        event = run.algorithm.event({**run.values, "rounds": int(t)}, run.facts)
-        out.append(privacy.epsilon(event, run.values["delta"]).eps)
-    return out
+    values = [{**run.values, "rounds": int(t)} for t in run.rounds]
+    events = [run.algorithm.event(each, run.facts) for each in values]
+    return [privacy.epsilon(event, run.values["delta"]).eps for event in events]
 
 
 def test_privacy_spent_ends_at_what_is_proven(run: jaxfl.Run) -> None:
@@ -111,24 +99,17 @@ def test_privacy_spent_is_never_below_the_truth(monkeypatch: pytest.MonkeyPatch)
     assert np.max(np.diff(eps)) < 0.1 * eps[-1]  # 24 steps of about the same height
 
 
-@pytest.mark.parametrize(
-    ("name", "parts", "numbers"),
-    [
-        ("fedsgd", {}, {}),
-        ("ldp_sgd", {}, {"sigma": 0.0}),
-        ("ldp_sgd", {"clip": "batch"}, {"sigma": 1.0}),
-    ],
-)
-def test_nothing_is_said_of_eps_where_none_is_proven(
-    name: str, parts: dict[str, Any], numbers: dict[str, Any]
-) -> None:
-    algorithm = jaxfl.algorithm(name, **parts)
-    ran = jaxfl.simulate(algorithm, a_problem(), jax.random.key(0), 2, batch=4, **numbers)
-    ds = ran.dataset()
-    assert np.isinf(ran.privacy().proven)
-    assert "eps_spent" not in ds
-    silent = results.privacy(results.config(ds)) == "not private: no noise"
-    assert silent == (algorithm.per_record and not numbers.get("sigma"))
+def test_nothing_is_said_of_eps_where_none_is_proven() -> None:
+    for name, parts, numbers, words in (
+        ("fedsgd", {}, {}, "not private: no noise"),
+        ("ldp_sgd", {}, {"sigma": 0.0}, "not private: no noise"),
+        ("ldp_sgd", {"clip": "batch"}, {"sigma": 1.0}, "no per-record"),
+    ):
+        algorithm = jaxfl.algorithm(name, **parts)
+        ran = jaxfl.simulate(algorithm, a_problem(), jax.random.key(0), 2, batch=4, **numbers)
+        assert np.isinf(ran.privacy().proven)
+        assert "eps_spent" not in ran.dataset()
+        assert words in results.privacy(results.config(ran.dataset()))
 
 
 def test_config_says_how_to_make_it_again(run: jaxfl.Run) -> None:
@@ -144,9 +125,8 @@ def test_config_says_how_to_make_it_again(run: jaxfl.Run) -> None:
     assert about["facts"]["n"] == 5
     assert about["ended"] == "finished"
     assert about["privacy"]["proven"] == run.privacy().proven
-    assert results.privacy(about).startswith(
-        f"eps = {run.privacy().proven:.4g}, delta = 0.001 proven"
-    )
+    words = f"eps = {run.privacy().proven:.4g}, delta = 0.001 proven"
+    assert results.privacy(about).startswith(words)
     assert about["seconds"] >= about["compile_seconds"] > 0
 
 
@@ -166,11 +146,8 @@ def test_round_trip_is_exact(run: jaxfl.Run, tmp_path: Path) -> None:
 
 def test_totals_beyond_exact_floats_are_refused(run: jaxfl.Run) -> None:
     """Counts, and bits that follow from them, also where runs have diverged."""
-    for most in (2**53 + 1, 2**53 + 2):
-        counts = np.array([1, most], np.int64)
-        refused(
-            lambda c=counts: results.portable("gradients", c), r"gradients reaches 9\.0072e\+15"
-        )
+    counts = np.array([1, 2**53 + 1], np.int64)
+    refused(lambda: results.portable("gradients", counts), r"gradients reaches 9\.0072e\+15")
     assert run.computed is not None
     ((number, arrays),) = run.computed.found.items()
     assert arrays is not None
@@ -178,13 +155,6 @@ def test_totals_beyond_exact_floats_are_refused(run: jaxfl.Run) -> None:
     huge["clients"][..., 1] = np.nan
     planned = run.computed.planned
     refused(lambda: dataset.dataset(planned, {number: huge}, {}), "link_bits reaches")
-
-
-def test_metric_names_that_files_cannot_hold() -> None:
-    problem = a_problem()
-    for name in ("utility", "eps_spent", "x", "a/b", "", "2nd", "chunk.json"):
-        metrics = {name: lambda problem, x: x[0]}
-        refused(lambda m=metrics: jaxfl.sweep("fedgd", problem, metrics=m), f"called '{name}'")
 
 
 def test_a_file_cut_short_is_never_read(run: jaxfl.Run, tmp_path: Path) -> None:
@@ -204,9 +174,7 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
         refused(lambda at=place: jaxfl.load(at), place.name)
     refused(lambda: jaxfl.load(None), "path = None must be a path")
     xarray.Dataset({"a": ("b", [1.0])}).to_netcdf(path, engine="scipy")
-    refused(
-        lambda: jaxfl.load(path), "has no digest of its contents, as files of .* other programs"
-    )
+    refused(lambda: jaxfl.load(path), "has no digest of its contents, as files of .* other prog")
 
 
 def test_a_run_extended_in_its_folder(tmp_path: Path) -> None:

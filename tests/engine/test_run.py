@@ -20,7 +20,6 @@ from jaxfl.algorithms.resolution import build
 from jaxfl.core.errors import JaxflWarning
 from jaxfl.core.types import Info, ProblemFacts
 from jaxfl.engine import compute, program
-from jaxfl.engine.log import Log
 from jaxfl.engine.loop import MOST_OF_CALL
 from jaxfl.problems.facts import facts_of
 
@@ -35,13 +34,13 @@ def same(a: jaxfl.Run, b: jaxfl.Run) -> None:
 
 
 def test_cadence(key: jax.Array) -> None:
-    problem = a_problem()
-    run = jaxfl.simulate("cdp_sgd", problem, key, 7, eval_every=3, **NUMBERS)
-    assert run.rounds.tolist() == [0, 3, 6, 7]
-    ends = jaxfl.simulate("cdp_sgd", problem, key, 7, eval_every=0, **NUMBERS)
-    assert ends.rounds.tolist() == [0, 7]
-    default = jaxfl.simulate("cdp_sgd", problem, key, 250, **NUMBERS)
-    assert default.rounds.tolist() == [*range(0, 250, 3), 250]
+    for rounds, every, expected in (
+        (7, 3, [0, 3, 6, 7]),
+        (7, 0, [0, 7]),
+        (250, None, [*range(0, 250, 3), 250]),
+    ):
+        run = jaxfl.simulate("cdp_sgd", a_problem(), key, rounds, eval_every=every, **NUMBERS)
+        assert run.rounds.tolist() == expected
 
 
 def test_cut_up_is_uncut(key: jax.Array, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -65,12 +64,12 @@ def test_cut_up_is_uncut(key: jax.Array, tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_runs_of_equal_shapes_share_a_program(key: jax.Array) -> None:
-    problem = a_problem(d=9)
+    """Data are arguments too."""
     before = program._compiled.cache_info().misses
     other = {**NUMBERS, "lr": 0.7, "sigma": 1.0}
-    for rounds, every, numbers in ((1000, 100, NUMBERS), (30, 7, other)):
-        run = jaxfl.simulate("soteriafl_sgd", problem, key, rounds, eval_every=every, **numbers)
-        assert run.state.t == rounds
+    for data, rounds, every, numbers in ((0, 1000, 100, NUMBERS), (3, 30, 7, other)):
+        problem, given = a_problem(d=9, seed=data), {"eval_every": every, **numbers}
+        assert jaxfl.simulate("soteriafl_sgd", problem, key, rounds, **given).state.t == rounds
     assert program._compiled.cache_info().misses == before + 1
 
 
@@ -93,9 +92,11 @@ def test_a_seed_is_a_fold_of_the_key(key: jax.Array) -> None:
     )
 
 
+# One of each kind of body; the others are in the full tier.
+KINDS = ("soteriafl_saga", "sdm_dsgd")
 EACH = [
-    pytest.param(row, id=row.name, marks=pytest.mark.plain if row.quick else ())
-    for row in sorted(ROWS, key=lambda row: not row.quick)
+    pytest.param(row, id=row.name, marks=pytest.mark.plain if row.name in KINDS else ())
+    for row in sorted(ROWS, key=lambda row: row.name not in KINDS)
 ]
 
 
@@ -115,62 +116,27 @@ def test_a_run_is_a_sweep_of_one(row: Row, key: jax.Array) -> None:
 
 
 def test_a_run_goes_on_only_as_itself(key: jax.Array, tmp_path: Path) -> None:
-    """Not without its noise, under another key, with other data, regularizer, sampler or metrics."""
+    """Not without its noise, under another key, with other data, sampler or metrics."""
     problem, given = a_problem(), {"out": tmp_path, "resume": True}
     run = jaxfl.simulate("ldp_sgd", problem, key, 4, out=tmp_path, **FREE)
-    with_replacement = jaxfl.algorithm(
-        "ldp_sgd", sampler=jaxfl.sampling.sampler("with_replacement")
-    )
+    rows = jaxfl.sampling.sampler("with_replacement")
+    with_replacement = jaxfl.algorithm("ldp_sgd", sampler=rows)
     for what, *others in (
         ("algorithm", "fedsgd", problem, key),
         ("keys", "ldp_sgd", problem, jax.random.key(7)),
         ("data", "ldp_sgd", a_problem(seed=1), key),
-        ("objective", "ldp_sgd", a_problem(0.3), key),
         ("sampler", with_replacement, problem, key),
-        ("eval_records", "ldp_sgd", dataclasses.replace(problem, evaluated=3), key),
     ):
         numbers = {n: v for n, v in FREE.items() if n != "sigma" or others[0] != "fedsgd"}
         refused(lambda o=others, n=numbers: jaxfl.simulate(*o, 4, **given, **n), f"its {what} is")
     own = {"mine": lambda problem, x: x[0]}
-    refused(
-        lambda: jaxfl.simulate("ldp_sgd", problem, key, 4, metrics=own, **given, **FREE), "mine"
-    )
+    mine: Any = {"metrics": own, **FREE}
+    refused(lambda: jaxfl.simulate("ldp_sgd", problem, key, 4, **given, **mine), "mine")
     refused(lambda: jaxfl.simulate("ldp_sgd", problem, key, 4, **FREE, out=tmp_path), "holds a run")
     refused(lambda: run.extend(6.5), r"rounds = 6\.5")
     refused(lambda: run.extend(3), "lies before round 4")
-    longer = jaxfl.simulate("ldp_sgd", problem, key, 4, metrics=own, **FREE).extend(np.int64(6))
+    longer = jaxfl.simulate("ldp_sgd", problem, key, 4, **mine).extend(np.int64(6))
     assert longer.metrics["mine"].shape == (7,)
-
-
-@pytest.mark.parametrize(
-    ("reason", "limit"), [("loss", 0.4), ("bits", 20_000), ("gradients", 500), ("seconds", 1e-9)]
-)
-def test_stopping(reason: str, limit: float, key: jax.Array) -> None:
-    stop = jaxfl.Stop(**{reason: limit})
-    run = jaxfl.simulate("cdp_sgd", a_problem(), key, 2000, eval_every=5, stop=stop, **NUMBERS)
-    assert run.ended.startswith("stopped")
-    assert reason in run.ended
-    assert 0 < run.rounds[-1] < 2000
-    if reason == "loss":
-        assert run.metrics["loss"][-1] <= limit < run.metrics["loss"][-2]
-    if reason == "bits":
-        assert run.totals["uplink_bits"] >= limit
-
-
-def test_totals_are_exact_beyond_32_bits() -> None:
-    """A thousand calls of 2^40 coordinates and 2^31 - 1 messages, of one run and of several."""
-    most = 2**31 - 1
-    for shape in ((), (2, 3)):
-        log = Log()
-        halves = ([most >> 16, most & 0xFFFF], [1 << 24, 0], [0, 3], [0, 0])
-        step = Info(*(np.broadcast_to(np.int32(a), (*shape, 2)) for a in halves))
-        for t in range(1000):
-            log.add(t, step, {"loss": np.float32(0)})
-        assert np.shape(log.total["clients"]) == shape
-        assert np.all(log.total["clients"] == 1000 * most)
-        assert np.all(log.counts[-1]["coordinates"] == 1000 * 2**40)
-        assert np.all(log.counts[4]["gradients"] == 15)
-    assert isinstance(Log().total["clients"], int)
 
 
 def test_a_long_call_cannot_overflow(key: jax.Array, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -196,31 +162,25 @@ def test_rounds_that_cannot_be_counted_are_refused() -> None:
     build(algorithm, {**values, "k": 2000}, facts, jnp.float32)
 
 
-def test_a_users_own_metrics(key: jax.Array) -> None:
+def test_a_users_own_metrics(key: jax.Array, capsys: pytest.CaptureFixture[str]) -> None:
     metrics = {"norm": lambda problem, x: jnp.linalg.norm(x), "point": lambda problem, x: x}
-    run = jaxfl.simulate("cdp_sgd", a_problem(), key, 4, metrics=metrics, **NUMBERS)
-    assert run.metrics["point"].shape == (5, 8)
-    np.testing.assert_allclose(
-        run.metrics["norm"], np.linalg.norm(run.metrics["point"], axis=1), 1e-6
-    )
-    np.testing.assert_array_equal(run.metrics["point"][-1], run.x)
+    given: Any = {"metrics": metrics, "progress": True, **NUMBERS}
+    run = jaxfl.simulate("cdp_sgd", a_problem(), key, 4, **given)
+    points = run.metrics["point"]
+    assert points.shape == (5, 8)
+    np.testing.assert_allclose(run.metrics["norm"], np.linalg.norm(points, axis=1), 1e-6)
+    np.testing.assert_array_equal(points[-1], run.x)
+    np.testing.assert_array_equal(jax.flatten_util.ravel_pytree(run.params)[0], run.x)
+    assert "round 4/4, " in capsys.readouterr().err
 
 
 def test_steps_stay_in_the_constraint_set(key: jax.Array) -> None:
     free = a_problem()
-    model = jaxfl.models.logistic(8, constraint="ball:0.5")
+    model = jaxfl.models.logistic(8, constraint="ball:0.3")
     problem = dataclasses.replace(free, model=model)
     norms = {"norm": lambda problem, x: jnp.linalg.norm(x)}
     run = jaxfl.simulate("ldp_sgd", problem, key, 20, eval_every=1, metrics=norms, **FREE)
-    assert run.metrics["norm"][1:].max() <= 0.5 * (1 + 1e-6)
-    away = jaxfl.simulate("ldp_sgd", free, key, 20, eval_every=1, metrics=norms, **FREE)
-    assert away.metrics["norm"].max() > 0.6
-
-
-def test_true_draws_a_bar(key: jax.Array, capsys: pytest.CaptureFixture[str]) -> None:
-    run = jaxfl.simulate("cdp_sgd", a_problem(), key, 3, progress=True, **NUMBERS)
-    assert "round 3/3, " in capsys.readouterr().err
-    np.testing.assert_array_equal(jax.flatten_util.ravel_pytree(run.params)[0], run.x)
+    assert run.metrics["norm"][1:].max() <= 0.3 * (1 + 1e-6) < run.metrics["norm"][0]
 
 
 @pytest.mark.once
@@ -241,23 +201,17 @@ def test_a_run_in_one_line(key: jax.Array) -> None:
 MISTAKES = [
     (dict(rounds=0), "rounds = 0"),
     (dict(eval_every=-1), "eval_every = -1"),
-    (dict(sigma=-0.1), "sigma = -0.1"),
-    (dict(clip=0.0), "clip = 0.0"),
     (dict(k=99), "99"),
-    (dict(batch=0), "batch = 0"),
     (dict(lr="fast"), "lr = 'fast'"),
     (dict(learning_rate=0.1), "learning_rate"),
-    (dict(sigma=None, eps=-1.0), "eps = -1.0"),
     (dict(eps=1.0), "eps = 1.0 and sigma"),
-    (dict(sigma=None, delta=1.5), "delta = 1.5"),
     (dict(shift=2.0), "shift"),
-    (dict(cohort=3), "cohort"),
     (dict(out="/proc/nowhere/run"), "Cannot write"),
     (dict(algorithm="cdp_sdg"), "did you mean 'cdp_sgd'"),
     (dict(key=0), "jax.random.key"),
-    (dict(lr=float("inf")), "lr = inf"),
     (dict(metrics={"loss": lambda problem, x: x[0]}), "'loss'"),
     (dict(metrics={"a b": lambda problem, x: x[0]}), "'a b'"),
+    (dict(metrics={"eps_spent": lambda problem, x: x[0]}), "called 'eps_spent'"),
     (dict(noise="none"), "noise = 'none'"),
     (dict(metrics={"q": 3}), "'q'"),
     (dict(stop=0.5), "stop = 0.5"),
@@ -266,12 +220,10 @@ MISTAKES = [
     (dict(sigma=None, eps=1.0, noise_constant=800.0), "noise_constant = 800.0"),
     (dict(key=jax.random.split(jax.random.key(0))), "shape (2,)"),
     (dict(resume=True), "needs out="),
-    (dict(out=3), "out = 3 must be a path"),
     (dict(seed=-1), "seed = -1"),
     (dict(sigma=None, delta=1e-320), "at least 1e-300 and below 1 ("),
     (dict(sigma=None, eps=float("inf")), "eps = inf must be above 0 and at most"),
     (dict(clip=1e-30), "clip = 1e-30 is below what the norm of a gradient in 32 bits"),
-    (dict(smoothness=float("inf")), "smoothness = inf"),
     (dict(rounds=2**31), "rounds = 2147483648 must be at least 1 and at most 2147483647"),
     (dict(k=None, omega=8.0), "omega = 8.0 must be at least 0 and at most 7"),
     (dict(lr=lambda t: None), "let it take the round and return one number"),
@@ -279,17 +231,13 @@ MISTAKES = [
     (dict(algorithm=3), "an Algorithm or the name of one, as in"),
     (dict(algorithm=jaxfl.algorithms.soteriafl.algorithms.cdp_sgd), "the name of one: call it"),
     (dict(problem=3), "problem = 3 must be a Problem: make one with jaxfl.make_problem"),
-    (dict(problem=jaxfl.models.logistic(8)), "problem = Model('logistic', d=8) must be"),
     (dict(algorithm=a_problem(), problem="cdp_sgd"), "algorithm = Problem('data', n=5, m=10 to 12"),
     (dict(metrics=[lambda problem, x: x[0]]), "by name"),
-    (dict(metrics={1: lambda problem, x: x[0]}), "cannot be called 1"),
     (dict(metrics={"q": lambda x: x[0]}), "'q' must be a function of (problem, x)"),
     (dict(metrics={"q": lambda problem, x: {"a": x[0]}}), "'q' returns {'a': "),
     (dict(metrics={"q": lambda problem, x: x * 1j}), "'q' returns complex64[8]"),
     (dict(progress=3), "progress = 3 must be True"),
-    (dict(stop=jaxfl.Stop(loss="a")), "stop.loss = 'a'"),
     (dict(stop=jaxfl.Stop(loss=float("nan"))), "stop.loss = nan"),
-    (dict(stop=jaxfl.Stop(gradients=0)), "stop.gradients = 0 must be above 0"),
     (dict(stop=jaxfl.Stop(bits=-1)), "stop.bits = -1 must be above 0"),
 ]
 
@@ -347,20 +295,15 @@ def test_what_is_said_of_privacy(key: jax.Array) -> None:
 # --- warnings ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("given", "words"),
-    [
-        (
-            {"lr": 40.0, "sigma": 1.0},
-            "best loss of ldp_sgd on data is that of round 0, .* a smaller lr than 40 or",
-        ),
-        ({"lr": 1e38, "clip": 1e30}, "ldp_sgd on data diverged: the loss is not finite from round"),
-        ({"lr": 0.1}, ""),
-    ],
-)
-def test_a_run_that_taught_nothing_says_so(
-    key: jax.Array, given: dict[str, float], words: str
-) -> None:
+TAUGHT_NOTHING = [
+    ({"lr": 40.0, "sigma": 1.0}, "best loss of ldp_sgd on data is that of round 0, .* than 40 or"),
+    ({"lr": 1e38, "clip": 1e30}, "ldp_sgd on data diverged: the loss is not finite from round"),
+    ({"lr": 0.1}, ""),
+]
+
+
+@pytest.mark.parametrize(("given", "words"), TAUGHT_NOTHING)
+def test_a_run_that_taught_nothing_says_so(key: jax.Array, given: dict, words: str) -> None:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", JaxflWarning)
         run = jaxfl.simulate("ldp_sgd", a_problem(), key, 20, batch=4, **{"sigma": 0.01, **given})

@@ -59,6 +59,11 @@ def simulated(kind: str, rounds: int = 2, **how: Any) -> jaxfl.Run:
     return jaxfl.simulate(MAKE[kind](), usual(), KEY, rounds, **how)
 
 
+def is_of(kind: str, *found: bool) -> bool:
+    """Whether these are true of no claim, and of a stated event."""
+    return found == (kind == "none", kind == "stated")
+
+
 def agree(kind: str, eps: Any, text: str = "") -> None:
     """Every eps is infinite where there is no claim, and no text calls anything else established."""
     assert np.isinf(eps).all() == (kind == "none"), text
@@ -75,16 +80,10 @@ def test_what_a_run_states(kind: str, tmp_path: Path) -> None:
     agree(kind, run.spent([1, 2]))
     agree(kind, run.ledger().proven, str(run.ledger()))
     agree(kind, heard[1:])
-    assert ("no eps proven" in repr(run), "user's event" in repr(run)) == (
-        kind == "none",
-        kind == "stated",
-    )
+    assert is_of(kind, "no eps proven" in repr(run), "user's event" in repr(run))
     about = results.config(jaxfl.load(run.save(tmp_path / "run.nc")))
     said = results.privacy(about)
-    assert ("no eps proven" in said, "stated by the user" in said) == (
-        kind == "none",
-        kind == "stated",
-    )
+    assert is_of(kind, "no eps proven" in said, "stated by the user" in said)
     assert about["privacy"]["assumes"].startswith("that losses, regularizers")
     assert ("eps_spent" in run.dataset()) == (kind != "none")
     if kind == "stated":
@@ -102,18 +101,14 @@ def test_what_a_sweep_states(kind: str) -> None:
     assert ds["stated"].values.tolist() == [[int(kind == "stated")] * 2]
     table = tables.table(ds)
     notes = " ".join(table.notes)
-    assert (WORDS["none"] in notes, "user states" in notes) == (kind == "none", kind == "stated")
+    assert is_of(kind, WORDS["none"] in notes, "user states" in notes)
     (shown,) = [column for column in table.columns if column.name == "proven_eps"]
-    words = [str(value) for value in shown.values]
-    assert all(("none" in w, "(stated)" in w) == (kind == "none", kind == "stated") for w in words)
+    assert all(is_of(kind, "none" in w, "(stated)" in w) for w in map(str, shown.values))
     for figure in jaxfl.views.figures(ds, choose_by="none").values():
         said = str(figure.get_label())
         proven = re.search(r"(?<!no )ε( = \S+( to \S+)?)? proven", said)
         assert bool(proven) == (kind not in ("none", "stated")), said
-        assert (WORDS["none"] in said, "stated by the user" in said) == (
-            kind == "none",
-            kind == "stated",
-        )
+        assert is_of(kind, WORDS["none"] in said, "stated by the user" in said)
         plt.close(figure)
 
 
@@ -175,19 +170,21 @@ def test_no_claim_sticks_to_a_sweep(first: str, then: str, tmp_path: Path) -> No
 
 
 def test_a_stated_event_does_not_cover_rounds_of_other_code(tmp_path: Path) -> None:
+    """And a run in memory keeps what it was."""
     given = {"out": tmp_path, "sigma": 5.0}
     simulated("stated", **given)
     report = simulated("proven", 4, extend=True, **given).privacy()
     assert np.isinf(report.proven)
     assert "earlier rounds" in report.method
-
-
-def test_a_run_in_memory_keeps_what_it_was() -> None:
-    run = simulated("none")
-    agree("none", run.extend(4).privacy().proven)
+    agree("none", simulated("none").extend(4).privacy().proven)
 
 
 def test_noise_that_finish_lowers_is_flagged() -> None:
+    """And not that of a run as it was asked for, whose eps grows with the rounds."""
+    run = simulated("proven")
+    assert not run.privacy().flag
+    assert not run.extend(6).privacy().flag
+
     def finish(N: Any, noise: Any, facts: Any) -> None:
         N.values["sigma"] = N["sigma"] / 10
 
@@ -198,12 +195,6 @@ def test_noise_that_finish_lowers_is_flagged() -> None:
     ds = jaxfl.sweep(algorithm, usual(), KEY, 2, lr=[0.1])
     assert ds["flag"].values.all()
     assert any("asked for" in note for note in tables.table(ds).notes)
-
-
-def test_what_is_asked_for_is_not_flagged() -> None:
-    run = simulated("proven")
-    assert not run.privacy().flag
-    assert not run.extend(6).privacy().flag  # eps grows with the rounds
 
 
 def test_exports_of_what_nobody_checked_warn() -> None:

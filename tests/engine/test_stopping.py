@@ -130,6 +130,7 @@ def test_a_rule_holds_until_it_is_dropped(tmp_path: Path) -> None:
     whole, run = ran(12, eval_every=2), ran(8, **given, out=tmp_path)
     t = int(run.state.t)
     assert 2 < t < 8
+    assert run.dataset()["uplink_bits"].values[-2] < 3000 <= run.totals["uplink_bits"]
     longer = ran(12, **given, out=tmp_path, extend=True)
     assert (longer.ended, int(longer.state.t)) == (run.ended, t)
     assert longer.ended.startswith("stopped: ")
@@ -146,26 +147,22 @@ def test_a_resumed_run_is_stopped_where_it_would_have_been(
 ) -> None:
     """Also if it was interrupted just before, or just after, its rule was checked."""
     given: Any = {"stop": jaxfl.Stop(bits=3000), "eval_every": 2}
-    whole, reached, calls = ran(8, **given), stopping.reached, 0
+    whole, reached = ran(8, **given), stopping.reached
 
     def interrupted(*args: Any) -> str:
-        nonlocal calls
-        calls += 1
-        why = reached(*args)
-        if why and calls > 0:
+        if reached(*args):
             raise KeyboardInterrupt
-        return why
+        return ""
 
-    monkeypatch.setattr(stopping, "reached", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        ran(8, out=tmp_path / "before", **given)
-    monkeypatch.setattr(stopping, "reached", reached)
-    monkeypatch.setattr(compute, "finish", lambda *args: (_ for _ in ()).throw(KeyboardInterrupt))
-    with pytest.raises(KeyboardInterrupt):
-        ran(8, out=tmp_path / "after", **given)
-    monkeypatch.undo()
-    for folder in ("before", "after"):
-        again = ran(8, out=tmp_path / folder, resume=True, **given)
+    def ended(*args: Any) -> None:
+        raise KeyboardInterrupt
+
+    for module, name, function in ((stopping, "reached", interrupted), (compute, "finish", ended)):
+        with monkeypatch.context() as patch:
+            patch.setattr(module, name, function)
+            with pytest.raises(KeyboardInterrupt):
+                ran(8, out=tmp_path / name, **given)
+        again = ran(8, out=tmp_path / name, resume=True, **given)
         assert (again.ended, again.log.counts) == (whole.ended, whole.log.counts)
         np.testing.assert_array_equal(again.x, whole.x)
 

@@ -10,7 +10,7 @@ import functools
 import json
 import logging
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +19,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import xarray
+from calls import Calls
 from rows import QUIET, ROWS, Row, a_problem
 from told import refused
 
 import jaxfl
 from jaxfl.core.schedules import Schedule
 from jaxfl.core.types import Info, State
-from jaxfl.engine import compute, dataset, loop, plan, program, runs
-from jaxfl.engine.grid import lay_out, spans
+from jaxfl.engine import compute, plan
 from jaxfl.engine.loop import Work, cadence, work
 from jaxfl.engine.progress import Plan, Progress
 from jaxfl.problems.facts import facts_of
@@ -37,13 +37,6 @@ ONCE = 1e-6  # relative: one round from the same state, a handful of float32 rou
 WHOLE = 1e-5  # a dozen rounds, which on these problems forget earlier roundings
 FAST = ("soteriafl_saga",)  # the parts of the others, slow ones, are in the tests below
 FREE = {"clip": 2.0, "batch": 4}
-
-
-@pytest.fixture(autouse=True)
-def _fresh(request: pytest.FixtureRequest) -> None:
-    """Programs of fast tests are compiled without optimizations: slow ones compile anew."""
-    if request.node.get_closest_marker("slow") is not None:
-        program._compiled.cache_clear()
 
 
 # Slow as compiled for users: bits agree in either code.
@@ -103,20 +96,19 @@ def agree(run: jaxfl.Run, cell: xarray.Dataset, rtol: float = WHOLE) -> None:
         np.testing.assert_allclose(a, b, rtol, 1e-6, err_msg=name)
 
 
+@pytest.mark.full  # four programs; a sweep of few clients is compared with its runs below
 def test_of_many_clients_a_sweep_keeps_deciles() -> None:
     """And of few, too, where their numbers differ within the sweep."""
     few, many = a_problem(n=6), a_problem(n=20)
-    ds = quick("fedgd", {"lr": [0.1, 0.2]}, problem=many, clip=2.0)
-    run = alone("fedgd", 0, problem=many, clip=2.0, lr=0.2)
-    deciles = np.quantile(run.metrics["client_loss"], ds["quantile"], axis=1).T
-    np.testing.assert_allclose(ds["client_loss"].sel(lr=0.2, seed=0)[0], deciles, rtol=1e-5)
-    problems = {"few": few, "many": many}
-    ds = quick("fedgd", {"lr": [0.2]}, problem=problems, clip=2.0)
-    assert "client" not in ds.dims
-    run = alone("fedgd", 0, problem=few, clip=2.0, lr=0.2)
-    deciles = np.quantile(run.metrics["client_loss"], ds["quantile"], axis=1).T
-    found = ds["client_loss"].sel(problem="few", seed=0).squeeze()
-    np.testing.assert_allclose(found, deciles, rtol=1e-5)
+    for problem, given, where in (
+        (many, many, {"lr": 0.2, "seed": 0}),
+        (few, {"few": few, "many": many}, {"lr": 0.2, "seed": 0, "problem": "few"}),
+    ):
+        ds = quick("fedgd", {"lr": [0.1, 0.2]}, problem=given, clip=2.0)
+        run = alone("fedgd", 0, problem=problem, clip=2.0, lr=0.2)
+        deciles = np.quantile(run.metrics["client_loss"], ds["quantile"], axis=1).T
+        assert "client" not in ds.dims
+        np.testing.assert_allclose(ds["client_loss"].sel(where).squeeze(), deciles, rtol=1e-5)
 
 
 # --- every cell is a run -------------------------------------------------------------------------
@@ -165,6 +157,7 @@ def test_the_default_cadence_is_that_of_each_run() -> None:
     assert short["round"][short["loss"].notnull()].values.tolist() == [0, 1, 2, 3, 4, 5]
 
 
+@pytest.mark.full  # four programs of a network
 @pytest.mark.once
 @pytest.mark.parametrize("paired", [True, False])
 def test_cells_share_the_metrics_of_round_0(paired: bool, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -175,17 +168,14 @@ def test_cells_share_the_metrics_of_round_0(paired: bool, monkeypatch: pytest.Mo
         jax.debug.callback(lambda _: seen.append(1), x)
         return jnp.sum(x)
 
-    grid, numbers = {"lr": [0.1, 0.2, 0.3]}, {"omega": 1, "sigma": 0.1, "batch": 4}
-    given = a_problem()
-    problem = dataclasses.replace(given, x0=None, model=jaxfl.models.mlp(8, (4,), 2))
+    problem = dataclasses.replace(a_problem(), x0=None, model=jaxfl.models.mlp(8, (4,), 2))
+    given: Any = {"omega": 1, "sigma": 0.1, "batch": 4, "lr": [0.1, 0.2, 0.3], "eval_every": 2}
+    given |= {"rounds": 4, "seeds": 2, "metrics": {"total": counted}, "paired": paired}
     found, evaluated = [], []
     for least in (plan.CALL, 0):
         monkeypatch.setattr(plan, "CALL", least)
         seen.clear()
-        found.append(
-            jaxfl.sweep("soteriafl_sgd", problem, rounds=4, seeds=2, eval_every=2,
-                        metrics={"total": counted}, paired=paired, **numbers, **grid)
-        )  # fmt: skip
+        found.append(jaxfl.sweep("soteriafl_sgd", problem, **given))
         jax.effects_barrier()
         evaluated.append(len(seen))
     xarray.testing.assert_allclose(*found, rtol=WHOLE)
@@ -209,24 +199,6 @@ def test_privacy_of_a_cell_is_that_of_its_run() -> None:
             assert float(cell[f"used_{name}"]) == value
         agree(run, cell.sel(seed=1))
     assert np.isinf(quick("fedgd", {"lr": [0.1]})["proven_eps"]).all()
-
-
-@pytest.mark.once
-def test_cells_that_release_the_same_are_accounted_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Step sizes and compression change nothing that an accountant reads: two eps, two accounts."""
-    asked: dict[str, list[Any]] = {"report": [], "best_of": []}
-
-    def counted(name: str, real: Callable[..., Any]) -> Callable[..., Any]:
-        return lambda *args: asked[name].append(args) or real(*args)
-
-    honest = functools.lru_cache(counted("report", runs.reports.report))
-    monkeypatch.setattr(runs, "_report", honest)
-    monkeypatch.setattr(dataset, "best_of", counted("best_of", dataset.best_of))
-    grid = {"eps": [1.37, 4.21], "omega": [0, 1], "lr": [0.1, 0.2, 0.3]}
-    numbers = {"batch": 4}
-    ds = jaxfl.sweep("cdp_sgd", a_problem(), rounds=5, seeds=2, paired=False, **numbers, **grid)
-    assert ds["eps_of_choice"].notnull().all()
-    assert {name: len(seen) for name, seen in asked.items()} == {"report": 2, "best_of": 2}
 
 
 @pytest.mark.once
@@ -255,7 +227,6 @@ def test_delta_is_an_axis_as_any_number(tmp_path: Path) -> None:
     assert (np.diff(ds["used_sigma"].values.ravel()) < 0).all()
     table = jaxfl.views.table(jaxfl.load(tmp_path / "result.nc"))
     assert [column.heading for column in table.columns].count("δ") == 1
-    assert jaxfl.views.figures(ds)
     one = jaxfl.views.table(ds.isel(delta=[1]))
     assert "ε at δ = 0.001, for one run published alone." in one.text()
 
@@ -278,9 +249,7 @@ def test_paired_cells_share_all_draws(code: str) -> None:
     for name in COUNTS:
         np.testing.assert_array_equal(ds[name][0], ds[name][1])
     sent, rows = ds["messages"][0].values, ds["gradients"][0].values
-    np.testing.assert_array_equal(
-        ds["coordinates"][0], 3 * sent
-    )  # of clients that were drawn alone
+    np.testing.assert_array_equal(ds["coordinates"][0], 3 * sent)  # of clients that were drawn
     assert (np.abs(rows - 4 * sent) <= 5 * np.sqrt(4 * sent)).all()
     each = np.diff(ds["gradients"][0].values, axis=-1)
     assert len(np.unique(each)) > 3  # Poisson batches of Poisson cohorts
@@ -298,6 +267,16 @@ def test_unpaired_cells_have_draws_of_their_own() -> None:
     other = quick(build, {"sigma": [1.0, 0.5, 2.0]}, runs_at_once=1, **numbers).isel(algorithm=0)
     np.testing.assert_array_equal(ds["gradients"][1, :2], other["gradients"][1])
     np.testing.assert_allclose(ds["direction"][1, :2], other["direction"][1], WHOLE)
+
+
+@pytest.mark.full  # four programs
+@pytest.mark.parametrize("paired", [True, False])
+def test_algorithms_have_draws_of_their_own_unless_paired(paired: bool) -> None:
+    """Although their cells have the same numbers."""
+    given: Any = {"problem": silent(), "paired": paired, "seeds": 1, "sigma": 0.5, **NOISE}
+    ds = quick(["ldp_gd", "ldp_sgd"], {}, 2, **given)
+    one, other = ds["direction"].isel(round=-1).values.ravel()
+    assert np.isclose(one, other) == paired
 
 
 TWO = {"lr": [0.1, 0.2], "sigma": [0.1, 0.3]}
@@ -354,6 +333,7 @@ def test_one_compilation(caplog: pytest.LogCaptureFixture) -> None:
     assert names == []
 
 
+@pytest.mark.full  # compiles for seconds; test_a_run_is_its_own has two lengths
 @pytest.mark.once
 def test_lengths_are_numbers_too() -> None:
     """k, b, r and T differ between the cells of one program, which masks what they do not use."""
@@ -371,24 +351,22 @@ def test_lengths_are_numbers_too() -> None:
     assert cell["loss"].sel(round=[7, 8]).isnull().all()
 
 
+@pytest.mark.full  # four programs; cells with numbers are compared below and above
 def test_schedules_are_numbers_too() -> None:
     """Each over its own run's rounds, beside plain numbers."""
     warm = jaxfl.schedule(lambda t: 0.05 * min(t + 1, 4), "warm")
     axis = ["cosine:0.3", 0.1, warm]
     ds = quick("ldp_gd", {"lr": axis, "rounds": [5, 8]}, None, sigma=0.1)
     assert ds["lr"].values.tolist() == ["cosine:0.3", "0.1", "warm"]
-    for label, lr in zip(ds["lr"].values, axis, strict=True):
-        for rounds in (5, 8):
-            run = alone("ldp_gd", 0, rounds, lr=lr, sigma=0.1)
-            agree(run, ds.isel(algorithm=0, seed=0).sel(lr=label, rounds=rounds))
-    fixed = quick("ldp_gd", {"sigma": [0.1, 0.2]}, 5, lr="cosine:0.3")
-    run = alone("ldp_gd", 0, 5, lr="cosine:0.3", sigma=0.1)
-    agree(run, fixed.isel(algorithm=0, seed=0, sigma=0))
+    for label, lr, rounds in (("cosine:0.3", axis[0], 5), ("warm", warm, 8)):
+        run = alone("ldp_gd", 0, rounds, lr=lr, sigma=0.1)
+        agree(run, ds.isel(algorithm=0, seed=0).sel(lr=label, rounds=rounds))
 
 
 # --- axes that are programs ----------------------------------------------------------------------
 
 
+@pytest.mark.full  # four programs; test_axes_that_do_not_apply has two
 @pytest.mark.once
 def test_static_axes() -> None:
     """`build` and `problem` are functions of what they take by name, also of the same axis."""
@@ -410,9 +388,8 @@ def test_static_axes() -> None:
     assert (len(plans[0].programs), plans[0].runs) == (4, 16)
     assert repr(plans[0]).startswith("16 runs in 4 compilations, about 4 chunks of ")
     assert "lambda" not in repr(plans[0])
-    for compressor, clients in (("identity", 5), ("natural", 3)):
-        run = alone(build(compressor), 1, problem=a_problem(n=clients), lr=0.2, sigma=0.1)
-        agree(run, ds.sel(compressor=compressor, clients=clients, lr=0.2, seed=1).squeeze())
+    run = alone(build("natural"), 1, problem=a_problem(n=3), lr=0.2, sigma=0.1)
+    agree(run, ds.sel(compressor="natural", clients=3, lr=0.2, seed=1).squeeze())
 
 
 @pytest.mark.once
@@ -460,29 +437,16 @@ def test_a_diverged_cell_is_frozen_alone(code: str, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.once
-def test_a_lost_chunk_ends_early(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lost_chunk_ends_early(calls: Calls, monkeypatch: pytest.MonkeyPatch) -> None:
     """And the result has the same shape as one that was watched less closely."""
-    calls = []
-    honest = compute.compiled
-
-    def counting(*args: Any) -> Any:
-        run = honest(*args)
-
-        def call(*inputs: Any) -> Any:
-            calls.append(1)
-            return run.call(*inputs)
-
-        return run._replace(call=call)
-
-    monkeypatch.setattr(compute, "compiled", counting)
-    results = {}
+    results = []
     for seconds in (0.0, 1e9):
         calls.clear()
         monkeypatch.setattr(compute, "SECONDS", seconds)
-        results[seconds] = quick("fedsgd", {"lr": [1e38, 2e38]}, 40, **WILD)
+        results.append(quick("fedsgd", {"lr": [1e38, 2e38]}, 40, **WILD))
         assert len(calls) < 20
-    assert results[0.0].sizes["round"] == 41
-    xarray.testing.assert_equal(results[0.0], results[1e9])
+    assert results[0].sizes["round"] == 41
+    xarray.testing.assert_equal(*results)
 
 
 # --- what is told --------------------------------------------------------------------------------
@@ -497,22 +461,19 @@ def test_progress_and_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     given: Any = dict(runs_at_once=2, out=tmp_path, announce=plans.append, progress=seen.append)
     ds = quick("fedgd", {"lr": [0.4, 0.1, 0.2]}, **given)
     (plan,) = plans
-    assert (plan.runs, len(plan.programs), plan.chunks, plan.finished, plan.left) == (6, 1, 4, 0, 6)
+    assert (plan.runs, plan.chunks, plan.finished, plan.left) == (6, 4, 0, 6)
     assert 0 < plan.bytes <= plan.available
     assert 0 < plan.evaluation < 1 < plan.states < plan.disk
-    assert "MiB, 0.0 of them states from which runs continue" in str(plan)
     assert plan.programs == ("fedgd on data, 3 settings x 2 seeds: 2 runs at once",)
     busy = [now for now in seen if not now.doing]
     assert seen[0].doing == "compiling fedgd on data, 3 settings x 2 seeds: 2 runs at once"
-    assert seen[0].total == 36
     assert seen[-1].doing == "merging the chunks"
     assert {(p.chunk, p.chunks) for p in busy} == {(i, 4) for i in (1, 2, 3, 4)}
     assert all(p.seconds_left > 0 for p in busy[1:-1])  # from the first rounds on
     assert busy[-1].seconds_left == 0
-    assert seen[-1].done == seen[-1].total == 6 * 6
+    assert seen[-1].done == seen[-1].total == seen[0].total == 6 * 6
     assert [p.done for p in seen] == sorted(p.done for p in seen)
     assert seen[-1].loss == pytest.approx(float(ds["loss"].min()), rel=1e-6)
-    assert seen[-1].where.startswith("fedgd lr=0.4 seed=")
     (tmp_path / "chunks" / "chunk-00003.npz").unlink()
     monkeypatch.undo()
     seen.clear()
@@ -521,44 +482,27 @@ def test_progress_and_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.once
-def test_calls_are_short_and_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_calls_are_short_and_change_nothing(calls: Calls, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of three rounds here, evaluated at the marks alone."""
     job: Any = dict(rounds=20, eval_every=10, sigma=0.1, lr=0.1)
     whole = jaxfl.simulate("ldp_gd", common(), **job)
     each = work(common(), whole.values, whole.facts).round
     monkeypatch.setattr(loop, "CALL", 3.5 * each)
-    ends: list[int] = []
-    honest = compute.compiled
-
-    def compiled(*args: Any) -> program.Compiled:
-        made = honest(*args)
-
-        def call(*inputs: Any) -> Any:
-            ends.append(int(inputs[5]))
-            return made.call(*inputs)
-
-        return made._replace(call=call)
-
-    monkeypatch.setattr(compute, "compiled", compiled)
+    calls.clear()
     short = jaxfl.simulate("ldp_gd", common(), **job)
     xarray.testing.assert_equal(short.dataset(), whole.dataset())
-    assert ends == [0, 3, 6, 9, 10, 13, 16, 19, 20]
+    assert [stop for _, stop, _ in calls] == [0, 3, 6, 9, 10, 13, 16, 19, 20]
 
 
-COSTS = [  # work of a round and of an evaluation, rounds, and rounds between evaluations
-    (1e3, 1e3, 250, 3),  # a small problem: a hundred evaluations
-    (1e9, 2e10, 1000, 200),  # a tenth of the work allows five
-    (1e9, 5e10, 100, 34),  # it allows none, and there are three
-    (9e9, 1e10, 1000, 10),  # 100 x 1e10 = a ninth of 1000 x 9e9
-    (1e12, 1e9, 3, 1),
-]
-
-
-@pytest.mark.parametrize(("round", "evaluation", "rounds", "every"), COSTS)
-def test_evaluations_take_a_tenth_of_the_work(
-    round: float, evaluation: float, rounds: int, every: int
-) -> None:
-    assert cadence(rounds, Work(round, evaluation)) == every
+def test_evaluations_take_a_tenth_of_the_work() -> None:
+    for round, evaluation, rounds, every in (
+        (1e3, 1e3, 250, 3),  # a small problem: a hundred evaluations
+        (1e9, 2e10, 1000, 200),  # a tenth of the work allows five
+        (1e9, 5e10, 100, 34),  # it allows none, and there are three
+        (9e9, 1e10, 1000, 10),  # 100 x 1e10 = a ninth of 1000 x 9e9
+        (1e12, 1e9, 3, 1),
+    ):
+        assert cadence(rounds, Work(round, evaluation)) == every
 
 
 def test_the_work_counts_drawn_and_evaluated_examples() -> None:
@@ -571,7 +515,7 @@ def test_the_work_counts_drawn_and_evaluated_examples() -> None:
     assert work(problem, {}, facts).round == d * (6 * total + 200)
 
 
-def test_totals_beyond_32_bits() -> None:
+def test_totals_are_exact_beyond_32_bits() -> None:
     """Rounds that count almost 2^31 gradients and messages each: 32 bits wrap, floats round."""
     most = 2**31 - 7
 
@@ -593,51 +537,35 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     (dict(lr=[0.1, 0.2, 0.1]), "lr has 0.1 twice"),
     (dict(lr=["fast"]), "'fast'"),
     (dict(lr=[lambda t: 0.1, lambda t: 0.2]), "<lambda> twice: give it once, or a name"),
-    (dict(k=2), "'k'"),
     (dict(seed=[0, 1]), "seeds="),
     *((dict([(n, [1, 2])]), f"cannot be called '{n}'") for n in ("n", "loss", "flag", "used_lr")),
     (dict(lr=[0.1, -0.2, 0.3]), "ldp_gd with lr=-0.2, sigma=0.1: lr = -0.2"),
-    (dict(clip=0.0), "clip = 0.0"),
-    (dict(algorithm="fedgd", eps=[1.0], sigma=None), "'eps'"),
-    (dict(algorithm="ldp_dg"), "did you mean 'ldp_gd'"),
     (dict(algorithm=["ldp_gd", "ldp_gd"]), "ldp_gd twice"),
     (dict(algorithm=[3]), "algorithm = [3]"),
     (dict(algorithm=lambda: 3), "returned 3"),
     (dict(algorithm=lambda compressor: "ldp_gd"), "asks for compressor"),
-    (dict(problem=3), "problem = 3"),
     (dict(problem={"lr": [0.1]}), "axes are keywords, as in lr=[0.1, 0.3]"),
     (dict(problem=lambda clients: common()), "asks for clients"),
     (dict(seeds=0), "seeds = 0"),
     (dict(seeds=[0, 0]), "seeds = [0, 0]"),
-    (dict(seeds=[-1]), "seeds = [-1]"),
     (dict(metrics={"point": lambda problem, x: x}), "'point' has shape (8,)"),
-    (dict(metrics={"lr": lambda problem, x: x[0]}), "'lr'"),
     (dict(metrics={"chosen_lr": lambda problem, x: x[0]}), "'chosen_lr'"),
-    (dict(key=0), "jax.random.key"),
-    (dict(eval_every=-1), "eval_every = -1"),
-    (dict(noise="none"), "noise = 'none'"),
     (dict(keep=["clientele"]), "keep = 'clientele'"),
-    (dict(resume=True), "needs out="),
-    (dict(rounds=0), "rounds = 0"),
     (dict(memory=0), "memory = 0"),
     (dict(runs_at_once=0), "runs_at_once = 0"),
     (dict(devices=[]), "devices = []"),
-    (dict(out="/proc/nowhere/sweep"), "Cannot write"),
     (dict(out="/proc/version"), "is a file"),
     (dict(out=3), "out = 3 must be a path"),
     (dict(lr=np.ones((2, 2))), "must be a list of values"),
     (dict(problem=lambda: 3), "problem = 3 must be a Problem"),
-    (dict(progress=3), "progress = 3 must be True"),
 ]
 
 
 @pytest.mark.once
 def test_an_axis_is_any_iterable() -> None:
     for values in (np.array([0.1, 0.2]), jnp.array([0.1, 0.2]), iter((0.1, 0.2)), (0.1, 0.2)):
-        axes, numbers = spans({"lr": values, "rounds": 3, "sigma": 0.1})
-        laid = lay_out("ldp_gd", common(), axes, numbers, 1, "calibrated", "train")
-        np.testing.assert_allclose(laid.numbers[0].labels, [0.1, 0.2], 1e-6)
-        assert len(laid.studies[0].cells) == 2
+        ds = quick("ldp_gd", {"lr": values}, 1, sigma=0.1)
+        np.testing.assert_allclose(ds["lr"], [0.1, 0.2], 1e-6)
 
 
 @pytest.mark.once

@@ -110,14 +110,3 @@ def test_what_they_store_is_whole_and_small() -> None:
         assert [cell.execution_count for cell in stored] == list(range(1, 1 + len(stored)))
         assert path.stat().st_size < BYTES
         assert not any(o.output_type == "error" for cell in stored for o in cell.outputs)
-
-
-@pytest.mark.full
-def test_a_false_assertion_is_noticed(runner: ModuleType, tmp_path: Path) -> None:
-    nbclient, nbformat, _ = map(pytest.importorskip, ("nbclient", "nbformat", "ipykernel"))
-    cells = [nbformat.v4.new_code_cell("one = 1")]
-    path = tmp_path / "false.ipynb"
-    nbformat.write(nbformat.v4.new_notebook(cells=cells), path)
-    assert len(runner.execute(path, tmp_path, "assert one == 1").cells) == 1
-    with pytest.raises(nbclient.exceptions.CellExecutionError, match="AssertionError"):
-        runner.execute(path, tmp_path, "assert one > 2")

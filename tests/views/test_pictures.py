@@ -7,6 +7,7 @@ from typing import Any
 import grids
 import numpy as np
 import pytest
+from jaxfl.views.pictures import draw, front
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.image import imread
@@ -16,7 +17,6 @@ from told import mistakes, refused
 import jaxfl
 from jaxfl.views import ink
 from jaxfl.views.ink import PALETTE
-from jaxfl.views.pictures import draw, front
 from jaxfl.views.selection import select
 
 pytestmark = pytest.mark.once

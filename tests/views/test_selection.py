@@ -8,14 +8,14 @@ import grids
 import numpy as np
 import pytest
 import xarray
+from jaxfl.views.rows import table
+from jaxfl.views.targets import to_target
 from told import refusals, refused
 
 from jaxfl.core.links import Links
 from jaxfl.engine import results
 from jaxfl.views.cells import final, over_seeds, restrict
-from jaxfl.views.rows import table
 from jaxfl.views.selection import select
-from jaxfl.views.targets import to_target
 
 pytestmark = pytest.mark.once
 

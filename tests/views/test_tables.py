@@ -9,14 +9,14 @@ import grids
 import numpy as np
 import pytest
 import xarray
+from jaxfl.views.compare import compare
+from jaxfl.views.rows import BROKEN, FLAG, UNPROVEN, table
 from rich.console import Console
 from told import refused
 
 import jaxfl
 from jaxfl.engine import results
 from jaxfl.views.cells import Grid, final, restrict
-from jaxfl.views.compare import compare
-from jaxfl.views.rows import BROKEN, FLAG, UNPROVEN, table
 from jaxfl.views.selection import select
 from jaxfl.views.tables import Column, Estimate, Mark, Table
 from jaxfl.views.words import estimate, number, prefix
