@@ -487,7 +487,7 @@ def test_calls_are_short_and_change_nothing(calls: Calls, monkeypatch: pytest.Mo
     job: Any = dict(rounds=20, eval_every=10, sigma=0.1, lr=0.1)
     whole = jaxfl.simulate("ldp_gd", common(), **job)
     each = work(common(), whole.values, whole.facts).round
-    monkeypatch.setattr(loop, "CALL", 3.5 * each)
+    monkeypatch.setattr(compute, "CALL", 3.5 * each)
     calls.clear()
     short = jaxfl.simulate("ldp_gd", common(), **job)
     xarray.testing.assert_equal(short.dataset(), whole.dataset())
