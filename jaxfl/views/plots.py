@@ -5,14 +5,14 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from jaxfl.algorithms.bounds import Bound
-from jaxfl.core.errors import printable
+from jaxfl.core.errors import printable, require
 from jaxfl.core.files import replace
 from jaxfl.core.params import choice
 from jaxfl.core.progress import plural
@@ -546,7 +546,7 @@ def _clients(values: xarray.DataArray) -> tuple[xarray.DataArray, xarray.DataArr
 
 
 def curves(
-    ds: xarray.Dataset,
+    data: xarray.Dataset | Sequence[tuple[str, xarray.Dataset]],
     path: str | Path | None = None,
     *,
     title: str | None = None,
@@ -556,19 +556,27 @@ def curves(
     """Loss and squared gradient norm of a run against rounds and against uplink bits, in four panels;
     below them, if it is private, the eps that is proven for what was released so far.
 
-    The worst client is shown too, the running mean of the squared gradient norm, and ``bounds``, from
+    Of several runs, as pairs (label, result), each is a line.  Of a single one the worst client is shown
+    too, the running mean of the squared gradient norm, and ``bounds``, from
     :func:`jaxfl.views.bounds.bounds`.  ``metrics`` replaces both metrics.  A run that diverged ends in a
     cross.  ``path`` ends in .png, .pdf or .svg.  Returns the figure.
     """
-    grid = Grid.of(ds)
+    import xarray
+
+    pairs = [("", data)] if isinstance(data, xarray.Dataset) else list(data)
+    runs = {label: Grid.of(ds, label) for label, ds in pairs}
+    way = "give at least one, each with a label of its own"
+    require(
+        len(runs) == len(pairs) > 0, f"There are {len(runs)} labels for {len(pairs)} results", way
+    )
+    each = [run.ds for run in runs.values()]
+    grid = Grid.of(xarray.concat(each, "algorithm", join="outer", combine_attrs="override"))
     shown = list(ROWS) if metrics is None else list(dict.fromkeys(metrics))
     grid.check(*shown, clients=True)
-    privacy = results.privacy(grid.about).replace("eps =", "ε =").replace("delta =", "δ =")
-    notes = [privacy] + [grid.about["ended"]] * (grid.about["ended"] != "finished")
-    notes += [LOST] * (not all(np.isfinite(ds[name]).all() for name in shown))
-    notes = [f"{note}." for note in notes] + [bound.note for bound in bounds]
+    notes = [f"{label}: {note}." if label else f"{note}." for label, note in _said(runs, shown)]
+    notes += [bound.note for bound in bounds]
     notes += [OF_CLIENTS] * any(map(grid.per_client, shown))
-    if metrics is None and "eps_spent" in ds:
+    if metrics is None and "eps_spent" in grid.ds:
         shown.append("eps_spent")
         notes.append("ε: of all that was released up to the next evaluated round.")
 
@@ -576,16 +584,31 @@ def curves(
         return _panel(grid, name, along, _drawn(grid, name, along, bounds))
 
     rows = [[panel(name, "round"), panel(name, "uplink_bits")] for name in shown]
-    name = f"{grid.cells['algorithm'].item()}: {', '.join(grid.setting())}"
+    setting, *others = ([*run.setting()] for run in runs.values())
+    common = ", ".join(words for words in setting if all(words in other for other in others))
+    name = common if others else f"{grid.cells['algorithm'].item()}: {common}"
     figure = ink.picture(name if title is None else title, rows, notes)
     if path is not None:
         ink.write(figure, Path(path))
     return figure
 
 
+def _said(runs: Mapping[str, Grid], shown: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """The privacy of each run, and how it ended unless as planned."""
+    for label, run in runs.items():
+        yield label, results.privacy(run.about).replace("eps =", "ε =").replace("delta =", "δ =")
+        if run.about["ended"] != "finished":
+            yield label, run.about["ended"]
+        if not all(np.isfinite(run.ds[name]).all() for name in shown):
+            yield label, LOST
+
+
 def _drawn(grid: Grid, name: str, along: str, bounds: Sequence[Bound]) -> list[Line]:
-    """The line of a run, with the second metric behind it, and its bounds."""
-    (line,) = lines(grid, name, along).values()
+    """The line of each run; of a single one the second metric behind it, and its bounds."""
+    line, *others = lines(grid, name, along).values()
+    if others:
+        labels = enumerate(zip([line, *others], grid.cells["algorithm"], strict=True))
+        return [one._replace(label=label, color=i) for i, (one, label) in labels]
     if name not in ROWS:  # between two values of eps the later holds
         return [line._replace(steps="steps-pre" if name == "eps_spent" else "default")]
     behind, own, other = ROWS[name]

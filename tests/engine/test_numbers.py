@@ -47,6 +47,17 @@ def test_recorded_of(name: str) -> None:
     check(*GROUPS[name])
 
 
+@pytest.mark.full  # compiles each algorithm
+@pytest.mark.parametrize("name", GROUPS)
+def test_a_run_of_a_sweep_is_a_run(name: str) -> None:
+    """With the key that is recorded, whatever rule gave it."""
+    found = []
+    for case in (case for case in GROUPS[name] if cases()[case].how.startswith("sweep")):
+        now = json.loads(json.dumps(record.by_runs(case, RECORDED[case])))
+        found += record.differences(case, RECORDED[case], now, shared=True)
+    assert not found, "\n".join(found)
+
+
 def scaled(name: str, factor: float) -> Callable[[Any], Any]:
     def change(run: Any) -> None:
         run[name.split(" ")[0]][name.split(" ")[1]][-1] *= factor

@@ -1,20 +1,19 @@
-"""The fast round equals the plain one, which reads as the papers do.
-
-Of every algorithm `check_algorithm` compares them (tests/testing); here with other parts.
-"""
+"""The fast round equals the plain one, which reads as the papers do."""
 
 from typing import Any
 
 import jax
 import numpy as np
 import pytest
-from rows import ROWS
+from rows import ROWS, Row
 
 import jaxfl
 from jaxfl.algorithms.composition import in_plain
+from jaxfl.engine.functions import Functions
+from jaxfl.rounds import Federated
 
 T = 4
-QSGD, RANDOM_K = jaxfl.compressors.qsgd(), jaxfl.compressors.random_k()
+SERVED = [row for row in ROWS if isinstance(jaxfl.algorithm(row.name).body, Federated)]
 PARTS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "some clients": ("soteriafl_saga", {"participation": "uniform"}, {"k": 6, "cohort": 3}),
     "a cohort of random size": (
@@ -26,38 +25,66 @@ PARTS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "a biased code": ("cdp_sgd", {"compressor": "natural"}, {}),
     "a code of what is selected": (
         "cdp_sgd",
-        {"compressor": jaxfl.compressors.compose(QSGD, RANDOM_K)},
+        {
+            "compressor": jaxfl.compressors.compose(
+                jaxfl.compressors.qsgd(), jaxfl.compressors.random_k()
+            )
+        },
         {"k": 6, "levels": 4},
     ),
     "a secure sum": ("ldp_sgd", {"aggregation": "secure_sum"}, {}),
     "batches clipped": ("soteriafl_sgd", {"clip": "batch"}, {"k": 6, "gradient_bound": 2.0}),
-    "noise of each client": ("ldp_sgd", {"noise": "per_client"}, {}),
-    **{
-        name: (name, {}, {})
-        for name in ("private_local_sgd", "scaffold", "clip21_sgd2m", "dice_sgd", "dp_srm")
-    },
 }
 
 
-@pytest.mark.parametrize("case", PARTS)
-def test_a_fast_round_is_its_plain_round(case, key):
-    """The model and all counts; and both prove the same."""
-    name, parts, numbers = PARTS[case]
-    row = next(row for row in ROWS if row.name == name)
-    given = {**{k: v for k, v in row.numbers.items() if k != "k" or not parts}, **numbers}
-    algorithm, ends = jaxfl.algorithm(name, **parts), []
-    for how in ({"messages": case != "noise of each client"}, {"plain": True}):
-        f = jaxfl.functions(algorithm, row.problem, rounds=T, **how, **given)
-        end, counts = jax.lax.scan(f.round, f.init(key), length=T)
-        ends.append((np.asarray(f.output(end)), counts, f.privacy(T).proven))
-    (x, counts, proven), (same, others, other) = ends
+def rounds(f: Functions, key: jax.Array) -> tuple[Any, Any]:
+    """The model and the counts after T rounds, and what the server gets in the next one."""
+    end, counts = jax.lax.scan(f.round, f.init(key), length=T)
+    return np.asarray(f.output(end)), jax.tree.map(np.asarray, counts)
+
+
+def agree(name: Any, problem: Any, key: jax.Array, numbers: dict[str, Any]) -> None:
+    fast = jaxfl.functions(name, problem, rounds=T, messages=True, **numbers)
+    plain = jaxfl.functions(name, problem, rounds=T, plain=True, **numbers)
+    (x, counts), (same, others) = rounds(fast, key), rounds(plain, key)
     np.testing.assert_allclose(x, same, rtol=2e-5, atol=2e-6)
     for mine, its in zip(counts, others, strict=True):
         np.testing.assert_array_equal(mine, its)
-    assert proven == other
 
 
-def test_memory_in_fewer_bits_has_no_plain_round():
+@pytest.mark.parametrize(
+    "row", [pytest.param(r, id=r.name, marks=[pytest.mark.plain] * r.quick) for r in SERVED]
+)
+def test_every_fast_round_is_its_plain_round(row: Row, key: jax.Array) -> None:
+    agree(row.name, row.problem, key, row.numbers)
+
+
+@pytest.mark.parametrize("case", PARTS)
+def test_with_other_parts(case: str, key: jax.Array) -> None:
+    name, parts, numbers = PARTS[case]
+    row = next(row for row in ROWS if row.name == name)
+    given = {**{k: v for k, v in row.numbers.items() if k != "k"}, **numbers}
+    agree(jaxfl.algorithm(name, **parts), row.problem, key, given)
+
+
+def test_a_fused_round_with_noise_of_each_client_is_the_plain_round(key: jax.Array) -> None:
+    fast = jaxfl.algorithm("ldp_sgd", noise="per_client")
+    row = next(row for row in ROWS if row.name == "ldp_sgd")
+    x, _ = rounds(jaxfl.functions(fast, row.problem, rounds=T, **row.numbers), key)
+    plain = jaxfl.functions("ldp_sgd", row.problem, rounds=T, plain=True, **row.numbers)
+    np.testing.assert_allclose(x, rounds(plain, key)[0], rtol=2e-5, atol=2e-6)
+
+
+def test_plain_rounds_prove_what_fast_ones_prove(key: jax.Array) -> None:
+    row = next(row for row in ROWS if row.name == "soteriafl_sgd")
+    fast, plain = (
+        jaxfl.functions(row.name, row.problem, rounds=T, plain=which, **row.numbers)
+        for which in (False, True)
+    )
+    assert fast.privacy(T).proven == plain.privacy(T).proven < np.inf
+
+
+def test_memory_in_fewer_bits_has_no_plain_round() -> None:
     stored = jaxfl.algorithm("soteriafl_sgd", storage="bfloat16")
     with pytest.raises(jaxfl.InputError, match="storage = 'bfloat16'"):
         in_plain(stored)
