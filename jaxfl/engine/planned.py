@@ -237,7 +237,7 @@ class Planned:
         if not extend:
             way = "name another folder, or make them as they were, or more of them with {extend}"
             before, mine = (
-                [{**a["axes"], "keys": a["keys"], **a["options"]}, *a["studies"], *a["numbers"]]
+                [a["axes"], {"keys": a["keys"]}, a["options"], *a["studies"], *a["numbers"]]
                 for a in (stored, now)
             )
             for pair in zip(before, mine, strict=False):  # as many, if their axes are the same
@@ -255,11 +255,12 @@ class Planned:
         for _, setting, T, _ in (cell for line in self.store.programs for cell in line["cells"]):
             if setting not in most:
                 # a run may go on without the rule that has ended it
-                both = [
-                    {**a["options"], "stop": None, **a["given"], **a["studies"][0]}
+                before, mine = (
+                    [{**a["options"], "stop": None}, a["given"], a["studies"][0]]
                     for a in (stored, now)
-                ]
-                _same(begun, both[0], both[1], way)
+                )
+                for pair in zip(before, mine, strict=True):
+                    _same(begun, *pair, way)
                 raise InputError(begun, way)
             done = f"lies before round {T}, which {folder} has reached already"
             require(most[setting] >= T, done, "give at least as many", rounds=most[setting])
