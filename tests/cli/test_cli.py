@@ -412,6 +412,8 @@ def test_what_is_not_of_a_run_is_never_replaced(mark: str, tmp_path: Path, shell
 
 # command line -> what the one sentence has to contain; FINISHED is the folder of a finished run
 MISTAKES = {
+    "run --device npu": "--device npu",
+    "run --partition dirichelt": "'dirichlet'",
     "rnu": "'rnu': did you mean run?",
     "--verison": "'--verison': did you mean --version?",
     "run --rounds 999999999999999999999": "at most 2147483647",
@@ -458,6 +460,11 @@ def test_a_mistake_is_one_sentence(
     monkeypatch.chdir(tmp_path)
     assert MISTAKES[words] in shell.refused(words.replace("FINISHED", str(whole)))
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.skipif(jax.default_backend() == "gpu", reason="there is one")
+def test_a_device_that_is_not_there_is_refused(shell: Shell) -> None:
+    shell.refused("run --device gpu")
 
 
 ALPHA = """
