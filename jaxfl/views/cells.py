@@ -56,7 +56,7 @@ def _as_sweep(ds: xarray.Dataset, called: str) -> xarray.Dataset:
         "delta": float(report["delta"]),
         "flag": np.int8(report["flag"]),
         "noisy": np.int8(about["privacy"] is not None),
-        "stated": np.int8(report.get("status") == "U"),
+        "stated": np.int8({"U": 1, "P": 2}.get(str(report.get("status")), 0)),
         "n": np.int32(about["facts"]["n"]),
         "broken": math.nan,
     }
@@ -110,7 +110,7 @@ class Grid:
             noisy=noisy,
             flag=cells["flag"] > 0,
             claimed_eps=cells.get("claimed_eps", math.nan),
-            stated=cells.get("stated", 0) > np.zeros(len(cells)),  # older files do not say so
+            stated=cells.get("stated", 0) * np.ones(len(cells), int),  # older files do not say so
             delta_of_eps=(delta * noisy.where(noisy)).astype(float),
         )
         return Grid(ds, results.config(ds), axes, cells)
@@ -201,7 +201,7 @@ class Grid:
     def name(self, axis: str) -> str:
         """The letter or the words for an axis or a metric, or the user's name of it."""
         known = {**NAMES, **SYMBOLS, **self.about.get("labels", {})}
-        if axis == "eps_spent" and self.cells["stated"].any():
+        if axis == "eps_spent" and (self.cells["stated"] == 1).any():
             return "stated ε"
         return known.get(axis) or axis.replace("_", " ")
 

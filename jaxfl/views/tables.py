@@ -62,11 +62,14 @@ def estimates(values: xarray.DataArray) -> list[Estimate]:
     return list(map(Estimate, *(side.values.tolist() for side in over_seeds(values))))
 
 
-def eps_words(noisy: bool, eps: float, stated: bool = False) -> Value:
-    """A proven eps, or that it is the user's word, or the reason why there is none."""
+WORD_OF = {1: "stated", 2: "declared"}
+
+
+def eps_words(noisy: bool, eps: float, stated: int = 0) -> Value:
+    """A proven eps, or that it is the user's or a part's word, or the reason why there is none."""
     if not noisy or math.isinf(eps):
         return "none" if noisy else "no noise"
-    return f"{number(eps)} (stated)" if stated else float(eps)
+    return f"{number(eps)} ({WORD_OF[stated]})" if stated else float(eps)
 
 
 class Column(NamedTuple):

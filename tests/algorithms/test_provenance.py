@@ -55,7 +55,6 @@ def test_each_case_has_a_name() -> None:
     assert {case.expected for case in CASES} == WORDS
 
 
-@pytest.mark.filterwarnings("ignore:.* has no claim. a probe refutes")
 @pytest.mark.parametrize("case", map(tier, CASES))
 def test_what_is_stated(case: Case) -> None:
     found = said(case)

@@ -46,12 +46,26 @@ def quiet() -> Any:
     return mechanisms.gaussian()._replace(draw=drawn_quietly)
 
 
+@functools.cache
+def drawn_again() -> Any:
+    """A mechanism that draws as it declares."""
+    return mechanisms.gaussian()._replace(
+        draw=lambda key, std, like: std * jax.random.normal(key, like.shape)
+    )
+
+
 MAKE: dict[str, Callable[[], jaxfl.Algorithm]] = {
     "none": functools.cache(lambda: descent(quiet())),
     "stated": functools.cache(lambda: descent(event=stated)),
+    "probed": functools.cache(lambda: descent(drawn_again())),
     "proven": functools.cache(descent),
 }
-WORDS = {"none": "mechanism 'gaussian'", "stated": "stated by the user", "proven": "established"}
+WORDS = {
+    "none": "mechanism 'gaussian'",
+    "stated": "stated by the user",
+    "probed": "declared and probed",
+    "proven": "established",
+}
 KINDS = list(MAKE)
 
 
@@ -98,7 +112,7 @@ def test_what_a_sweep_states(kind: str) -> None:
     ds = jaxfl.sweep(MAKE[kind](), usual(), KEY, lr=[0.1, 0.2], **how)
     agree(kind, ds["proven_eps"].values)
     agree(kind, [eps for eps in heard if eps])
-    assert ds["stated"].values.tolist() == [[int(kind == "stated")] * 2]
+    assert ds["stated"].values.tolist() == [[{"stated": 1, "probed": 2}.get(kind, 0)] * 2]
     table = tables.table(ds)
     notes = " ".join(table.notes)
     assert is_of(kind, WORDS["none"] in notes, "user states" in notes)
@@ -139,7 +153,7 @@ def test_what_questions_answer(kind: str, monkeypatch: pytest.MonkeyPatch) -> No
     numbers = {"samples": 20, "rounds": 2, "clip": 1.0, "batch": 4, "lr": 0.1, "delta": 1e-3}
     found = jaxfl.account("descent", sigma=0.5, **numbers)
     agree(kind, found["eps"], f"{found['method']} {found['status']}" * (kind == "none"))
-    assert found["status"] == {"none": "", "stated": "U", "proven": "E"}[kind]
+    assert found["status"] == {"none": "", "stated": "U", "probed": "P", "proven": "E"}[kind]
     found = jaxfl.calibrate("descent", eps=1.0, **numbers)
     agree(kind, found["eps"])
     assert 0 < found["sigma"] < np.inf  # the event calibrates nevertheless
@@ -198,6 +212,6 @@ def test_noise_that_finish_lowers_is_flagged() -> None:
 
 
 def test_exports_of_what_nobody_checked_warn() -> None:
-    for kind, words in (("none", "no claim"), ("stated", "nobody checked")):
+    for kind, words in (("none", "no claim"), ("stated", "not checked")):
         with pytest.warns(JaxflWarning, match=words):
             simulated(kind).privacy().dp_event()

@@ -136,7 +136,7 @@ def test_a_run_and_an_answer_export(key: jax.Array, shell: Shell) -> None:
 
 
 @pytest.mark.parametrize(
-    ("unchecked", "words"), [(Unproven(FULL, "mine"), "mine"), (Stated(FULL), "the user states it")]
+    ("unchecked", "words"), [(Unproven(FULL, "mine"), "mine"), (Stated(FULL), "stated by the user")]
 )
 def test_a_description_inside_a_sequence_is_exported_with_a_warning(
     unchecked: Any, words: str
