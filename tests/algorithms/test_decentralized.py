@@ -192,6 +192,7 @@ def test_models_stay_in_the_constraint_set(key: jax.Array) -> None:
     assert norms.max() > 0.09
 
 
+@pytest.mark.plain
 @pytest.mark.parametrize("name", ["dp_dsgd", "sdm_dsgd", "porter_dp"])
 def test_what_neighbours_see_is_what_the_round_sends(name: str, key: jax.Array) -> None:
     row = next(row for row in ROWS if row.name == name)
