@@ -55,7 +55,7 @@ def test_each_case_has_a_name() -> None:
     assert {case.expected for case in CASES} == WORDS
 
 
-@pytest.mark.parametrize("case", map(tier, CASES))
+@pytest.mark.parametrize("case", [*map(tier, CASES)])
 def test_what_is_stated(case: Case) -> None:
     found = said(case)
     if case.expected != "open":
