@@ -74,7 +74,7 @@ def test_plain_data_are_plain() -> None:
     """Numbers that are true as they like are not."""
     for flag in (True, np.True_, np.float32(1), Number(1)):
         found = report(own(estimator=estimators.minibatch(sampling.poisson(), flag)))
-        assert found.outcome == ("no claim" if isinstance(flag, Number) else "proven")
+        assert found.outcome == ("probed" if isinstance(flag, Number) else "proven")
     assert "the estimator " in found.method
     rate = Param("lr", "the step size", high=10.0)
     fixed = servers.optimizer(lambda hp: optax.sgd(hp["lr"]), (rate,), np.str_("mine"))

@@ -26,7 +26,7 @@ from told import refused
 import jaxfl
 from jaxfl.core.schedules import Schedule
 from jaxfl.core.types import Info, State
-from jaxfl.engine import compute, plan
+from jaxfl.engine import compute, loop, plan
 from jaxfl.engine.loop import Work, cadence, work
 from jaxfl.engine.progress import Plan, Progress
 from jaxfl.problems.facts import facts_of
@@ -487,7 +487,7 @@ def test_calls_are_short_and_change_nothing(calls: Calls, monkeypatch: pytest.Mo
     job: Any = dict(rounds=20, eval_every=10, sigma=0.1, lr=0.1)
     whole = jaxfl.simulate("ldp_gd", common(), **job)
     each = work(common(), whole.values, whole.facts).round
-    monkeypatch.setattr(compute, "CALL", 3.5 * each)
+    monkeypatch.setattr(loop, "CALL", 3.5 * each)
     calls.clear()
     short = jaxfl.simulate("ldp_gd", common(), **job)
     xarray.testing.assert_equal(short.dataset(), whole.dataset())
