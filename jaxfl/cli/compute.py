@@ -134,6 +134,7 @@ def _computed(
             announce=announce,
             progress=update,
             callbacks=[] if session.track is None else [trackers.read(session.track)],
+            strict=session.strict,
         )
         stack.enter_context(bar)
         base = base_key(None, "", "")

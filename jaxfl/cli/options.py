@@ -242,6 +242,7 @@ class Session:
       --slurm-option NAME=VALUE
                                 option of the jobs of --on slurm, such as partition=gpu (repeatable)
       --chunk-seconds SECONDS   longest time that a chunk of --on takes (default: 300); of sweeps
+      --strict                  refuse parts of --import that a probe refutes
 
     input and output:
       --out DIR                 folder for the result (default: results/ALGORITHM-DATA-sSEED, of a sweep
@@ -266,6 +267,7 @@ class Session:
     on: str | None = _one()
     slurm_option: dict[str, str] = option(dict, pair, "repeat")
     chunk_seconds: float | None = _one(POSITIVE, alone="sweep")
+    strict: bool = option(False, None)
 
     out: str | None = _one()
     resume: str | None = _one()

@@ -131,9 +131,7 @@ def computed(
             )
             store.open(how.resume or how.extend)
         planned = Planned(store, make(), key, options)
-        refuted = [study for study in planned.grid.studies if study.standing.kind == Kind.REFUTED]
-        way = "mend it, or leave out strict=True"
-        require(not (how.strict and refuted), lambda: refuted[0].standing.why, way)
+        _tell_refuted(planned.grid, how.strict)
         here = how.executor is None
         machine = Machine(devices, planned.keys, options, how.memory) if here else None
         room = budget(how.memory, [HOST]) if machine is None else machine.available
@@ -165,6 +163,16 @@ def computed(
             }
     about["seconds"] = time.perf_counter() - began
     return Computed(planned, found, about, failures)
+
+
+def _tell_refuted(grid: Grid, strict: bool) -> None:
+    """Warn of what a probe refutes, or raise."""
+    for study in grid.studies:
+        if study.standing.kind == Kind.REFUTED:
+            why = study.standing.why
+            require(not strict, why, "mend it, or leave out {strict}", suggested={"strict": True})
+            words = f"{study.algorithm.name} has {why}"
+            warnings.warn(JaxflWarning(words), stacklevel=4)
 
 
 def _plan(planned: Planned, fit: _Fit, how: How, alone: bool) -> list[int]:

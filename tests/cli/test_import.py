@@ -137,3 +137,26 @@ def test_mistakes_in_a_file(shell: Shell) -> None:
     for i, (code, words, says) in enumerate(MISTAKES):
         Path(f"bad{i}.py").write_text(f"import jaxfl\n{code}")
         assert says in shell.refused("run", words, f"--import bad{i}.py")
+
+
+REPEATS = """
+import jax.numpy as jnp
+import jaxfl
+
+@jaxfl.register("compressor")
+def repeats():
+    def select(key, d, hp):
+        return jaxfl.types.Draw(jnp.zeros(hp.caps["k"], "int32"), jnp.ones(hp.caps["k"]))
+
+    return jaxfl.compressors.random_k()._replace(name="repeats", select=select)
+"""
+
+
+def test_strict_refuses_what_a_probe_refutes(shell: Shell) -> None:
+    Path("repeats.py").write_text(REPEATS)
+    words = (
+        "run cdp_sgd --import repeats.py --compressor repeats --k 2 --eps 1 --batch 5 --rounds 2"
+    )
+    out = shell.refused(words, "--clients 3 --strict")
+    assert "a probe refutes the compressor 'repeats'" in out
+    assert "--strict" in out

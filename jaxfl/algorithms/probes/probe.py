@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
@@ -13,7 +12,7 @@ from jaxfl.algorithms.probes import kernels, parts
 from jaxfl.algorithms.probes.attack import ELSEWHERE, attack
 from jaxfl.algorithms.probes.laws import CheckFailed
 from jaxfl.algorithms.standing import KERNEL, WAY, in_words, standing, users_parts
-from jaxfl.core.errors import InputError, JaxflWarning, one_line
+from jaxfl.core.errors import InputError, one_line
 from jaxfl.core.identity import code_of
 from jaxfl.core.schedules import Schedule
 from jaxfl.core.types import Algorithm, Problem
@@ -31,8 +30,8 @@ def probed(
     """Return what may be said of an algorithm with these settings, after a probe of the user's parts.
 
     A probe takes some seconds, most of them of compilation, once for parts of the same code and numbers;
-    of many settings of their numbers it tries :data:`SETTINGS`.  What it refutes loses its claim, with a
-    warning.  Of an event that the user states it attacks the rounds.
+    of many settings of their numbers it tries :data:`SETTINGS`.  Of an event that the user states it
+    attacks the rounds.
     """
     found, body = standing(algorithm, problem), algorithm.body
     if found.kind not in (Kind.DECLARED, Kind.STATED) or body is None:
@@ -70,9 +69,7 @@ def _probed(
                 parts.check_privacy(mine[role], **_own({role: mine[role]}, values))
             attack(algorithm, values, d)
     except CheckFailed as wrong:
-        why = f"no claim: a probe refutes {words}: {wrong}"
-        warnings.warn(JaxflWarning(f"{algorithm.name} has {why}"), stacklevel=2)
-        return Standing(Kind.REFUTED, why)
+        return Standing(Kind.REFUTED, f"no claim: a probe refutes {words}: {wrong}")
     except Exception as error:
         if found.kind == Kind.STATED:  # the user's word, on which no probe could look
             return found
