@@ -37,7 +37,7 @@ FILES = [
     (
         "account --noise_ratio 3",
         "noise-ratio = 1\nconvex = false",
-        "--noise_ratio 3 --convex=false",
+        "--noise-ratio 3 --convex=false",
     ),
 ]
 
