@@ -252,7 +252,8 @@ class Planned:
         most: dict[str, int] = {}
         for name in itertools.chain(*self.names):
             most[name.setting] = max(name.rounds, most.get(name.setting, 0))
-        for _, setting, T, _ in (cell for line in self.store.programs for cell in line["cells"]):
+        cells = [cell for line in self.store.programs for cell in line["cells"]]
+        for _, setting, T, _ in sorted(cells, key=lambda cell: -cell[2]):  # the last round is named
             if setting not in most:
                 # a run may go on without the rule that has ended it
                 before, mine = (

@@ -607,11 +607,13 @@ def _said(runs: Mapping[str, Grid], shown: Sequence[str]) -> Iterator[tuple[str,
 def _drawn(grid: Grid, name: str, along: str, bounds: Sequence[Bound]) -> list[Line]:
     """The line of each run; of a single one the second metric behind it, and its bounds."""
     line, *others = lines(grid, name, along).values()
+    # between two values of eps the later holds
+    steps = "steps-pre" if name == "eps_spent" else "default"
     if others:
         labels = enumerate(zip([line, *others], grid.cells["algorithm"], strict=True))
-        return [one._replace(label=label, color=i) for i, (one, label) in labels]
-    if name not in ROWS:  # between two values of eps the later holds
-        return [line._replace(steps="steps-pre" if name == "eps_spent" else "default")]
+        return [one._replace(label=label, color=i, steps=steps) for i, (one, label) in labels]
+    if name not in ROWS:
+        return [line._replace(steps=steps)]
     behind, own, other = ROWS[name]
     place = 2 * list(ROWS).index(name)  # in one legend no two lines have one colour
     (second,) = lines(grid, behind, along).values()

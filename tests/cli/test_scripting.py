@@ -26,7 +26,7 @@ FILES = [
     ("run --eps 2", 'algorithm = "ldp_gd"', "ldp_gd --eps 2"),
     ("run cdp_gd --lr 1", 'algorithm = "ldp_gd"\nlr = 2', "cdp_gd --lr 1"),
     ("run --lr 1 cdp_gd", 'algorithm = "ldp_gd"', "--lr 1 cdp_gd"),
-    ("run --lr -1e-3", "eps = 1", "--lr -1e-3 --eps 1"),
+    ("run --lr -1e-3", "eps = 1", "--lr=-1e-3 --eps 1"),
     ("run --no-plot", "no_plot = true\ntest_share = 0.5", "--no-plot --test-share=0.5"),
     ("run", "quiet = true\nforce = false\nbound = true", "--quiet --bound"),
     ("run", 'data-option = {n = 3, s = "5"}', '--data-option n=3 --data-option s="5"'),
@@ -37,7 +37,7 @@ FILES = [
     (
         "account --noise_ratio 3",
         "noise-ratio = 1\nconvex = false",
-        "--noise_ratio 3 --convex=false",
+        "--noise-ratio 3 --convex=false",
     ),
 ]
 

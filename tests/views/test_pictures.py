@@ -7,7 +7,6 @@ from typing import Any
 import grids
 import numpy as np
 import pytest
-from jaxfl.views.pictures import draw, front
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.image import imread
@@ -17,6 +16,7 @@ from told import mistakes, refused
 import jaxfl
 from jaxfl.views import ink
 from jaxfl.views.ink import PALETTE
+from jaxfl.views.plots import draw, front
 from jaxfl.views.selection import select
 
 pytestmark = pytest.mark.once
@@ -86,7 +86,7 @@ def test_curves_are_means_with_bands(drawn: dict[str, Figure]) -> None:
     for ax, (along, eps) in zip(
         axes, itertools.product(("round", "uplink_bits", "gradients"), (1.0, 5.0)), strict=True
     ):
-        lines, bands = ax.get_lines(), ax.collections[0].get_paths()
+        lines, bands = ax.get_lines(), [band.get_paths()[0] for band in ax.collections]
         assert len(lines) == len(bands) == 3  # ldp_sgd has one line for both values of omega
         places = [("soteriafl_sgd", 1.0), ("soteriafl_sgd", 9.0), ("ldp_sgd", 1.0)]
         for line, band, (name, omega) in zip(lines, bands, places, strict=True):
@@ -171,7 +171,7 @@ SAME = {"ldp_sgd": "soteriafl_sgd"}
 
 @mistakes(
     (lambda: draw(grids.grid({}), ".", formats=("jpg",)), "format = 'jpg' must be one of png, pdf"),
-    (lambda: draw(grids.grid({}), ".", formats=()), "No formats"),
+    (lambda: draw(grids.grid({}), ".", formats=()), "must be one of png"),
     (lambda: draw(grids.grid({}), ".", metrics=["los"]), "did you mean 'loss'"),
     (lambda: draw(grids.grid({}), ".", labels={"ldp_sdg": "LDP"}), "did you mean 'ldp_sgd'"),
     (lambda: draw(grids.grid({}), ".", labels=SAME), "Two values of algorithm cannot have one"),
@@ -194,7 +194,7 @@ def test_an_eps_that_is_not_proven_is_only_claimed(drawn: dict[str, Figure]) -> 
     draw(ds, ".")
     titles = [ax.get_title() for ax in panels(drawn["curves-loss"])[:2]]
     assert titles == ["ε = 1 (asked for)", "ε = 5"]
-    said = "soteriafl_sgd: no ε proven, where its paper's formula gives 1 to 5."
+    said = "soteriafl_sgd: no ε proven; its paper's formula gives 1 to 5."
     assert said in words(drawn["map-loss"])
     draw(grids.grid({"eps": (1.0, 5.0), "omega": (1.0, 9.0)}), ".")
     said = "soteriafl_sgd: ε = 1 to 5.25 proven; its paper's formula gives 1 to 5 for ε = 1.05 to 5.25."
@@ -271,3 +271,15 @@ def test_what_adds_no_noise_is_on_no_front(drawn: dict[str, Figure]) -> None:
     private = ds["loss"].sel(algorithm=list(THREE[:2]), round=20).mean("seed").values
     assert step.get_ydata().min() == pytest.approx(private.min())
     assert "Grey: the private settings that no other of these beats" in words(figure)
+
+
+def test_nothing_covers_the_data(drawn: dict[str, Figure]) -> None:
+    draw(grids.grid({"eps": (1.0, 5.0), "omega": (1.0, 9.0)}, algorithms=FIVE), ".")
+    for name, figure in drawn.items():
+        figure.draw_without_rendering()
+        boxes = [text.get_window_extent() for text in figure.texts]
+        boxes += [key.get_window_extent() for key in figure.legends]
+        for ax, box in itertools.product(panels(figure), boxes):
+            assert not ax.get_window_extent().overlaps(box), name
+        for a, b in itertools.combinations(boxes, 2):
+            assert not a.overlaps(b), name
