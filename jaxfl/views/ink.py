@@ -379,9 +379,18 @@ def write(figure: Figure, path: Path) -> Path:
     for text in texts:  # they may hold a user's names, and these dollars
         text.set_parse_math(False)
         text.set_text("\n".join(map(printable, text.get_text().split("\n"))))
-    figure.set_dpi(DPI)
+    figure.set_dpi(DPI if kind == "png" else 72)  # that of these canvases
     canvas: Any = get_registered_canvas_class(kind)(figure)  # savefig would lay texts out twice
+    engine: Any = figure.get_layout_engine()
+    engine.execute(figure)
+    for (
+        ax
+    ) in figure.axes:  # the last digits of the layout depend on where its numbers are in memory
+        ax.set_position(np.round(ax.get_position().bounds, 9))
+        ax.set_in_layout(True)
+    figure.set_layout_engine("none")
     with matplotlib.rc_context({"svg.hashsalt": "jaxfl", "pdf.fonttype": 42}):
         replace(path, functools.partial(getattr(canvas, f"print_{kind}"), **FORMATS[kind]))
+    figure.set_layout_engine(engine)
     figure.set_dpi(dpi)
     return path
