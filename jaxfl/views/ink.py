@@ -383,9 +383,8 @@ def write(figure: Figure, path: Path) -> Path:
     canvas: Any = get_registered_canvas_class(kind)(figure)  # savefig would lay texts out twice
     engine: Any = figure.get_layout_engine()
     engine.execute(figure)
-    for (
-        ax
-    ) in figure.axes:  # the last digits of the layout depend on where its numbers are in memory
+    # the last digits of a layout depend on where its numbers are in memory
+    for ax in figure.axes:
         ax.set_position(np.round(ax.get_position().bounds, 9))
         ax.set_in_layout(True)
     figure.set_layout_engine("none")
