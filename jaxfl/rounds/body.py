@@ -89,9 +89,10 @@ class Body(NamedTuple):
 
     @property
     def fused(self) -> bool:
-        """Whether a round is one evaluation over all drawn samples."""
+        """Whether a round is one evaluation over all drawn samples, with one draw of the mean's noise."""
         whole = self.local is None and self.aggregation is None and not self.messages
-        return whole and self.linear and self.clip == "example"
+        gaussian = self.mechanism.draw is Mechanism._field_defaults["draw"]
+        return whole and gaussian and self.linear and self.clip == "example"
 
     @property
     def regularizer_apart(self) -> bool:

@@ -38,6 +38,7 @@ __all__ = [
     "equal_rounds",
     "event",
     "message_bound",
+    "noise",
     "noises",
     "rounding",
     "sensitivity_of",
@@ -166,6 +167,12 @@ def equal_rounds(body: AnyBody, values: Values, facts: ProblemFacts) -> list[Rou
         now = dict(zip(names, row, strict=True))
         out.append(Rounds(number, now.pop("std"), {**values, **now}))
     return out
+
+
+def noise(body: AnyBody, values: Values) -> float:
+    """The deviation that rounds draw with, for the event of a paper whose noise does not vary."""
+    assert body.mechanism.std is not None
+    return float(body.mechanism.std(Hyper(dict(values))))
 
 
 def _columns(

@@ -170,7 +170,7 @@ class PaperRules(NamedTuple):
         return events.Event(
             events.Sampling("full", 1, 1),  # of one client, which counts as one record
             events.Mean(tau, over_b=2.0, mean=2.0, whole=tau),
-            float(values["sigma"]),
+            transcript.noise(self.body, values),
             transcript.turns(self.body, values, facts),
             unit="client",
         )

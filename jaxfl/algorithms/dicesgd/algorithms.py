@@ -148,6 +148,6 @@ class PaperRules(NamedTuple):
         return events.Event(
             events.Sampling("full", 1, 1),
             events.Mean(reach, over_b=2.0, mean=2.0, whole=reach),
-            float(values["sigma"]),
+            transcript.noise(self.body, values),
             transcript.turns(self.body, values, facts),
         )

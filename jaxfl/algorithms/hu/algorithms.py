@@ -279,7 +279,7 @@ class PaperRules(NamedTuple):
             return transcript.event(body, each, facts)
         convex = self.convex and self.plain and self._contracts(values, facts)
         convex = convex and not facts.groups  # proved for equal weights
-        sigma, b = float(values["sigma"]), float(values["batch"])
+        sigma, b = transcript.noise(body, values), float(values["batch"])
 
         def client(m: int) -> Any:
             # where messages are seen, other devices hide nothing
@@ -331,7 +331,7 @@ class PaperRules(NamedTuple):
         return events.Event(
             rows,
             events.Mean(bound),
-            float(values["sigma"]),
+            transcript.noise(body, values),
             turns,
             unit="client",
             adjacency=adjacency,

@@ -236,7 +236,7 @@ class PaperRules(NamedTuple):
                 weight_power=float(values["weight_power"]),
                 momentum_power=float(values["momentum_power"]),
             ),
-            float(values["sigma"]),
+            transcript.noise(self.body, values),
             T,
             trust="trusted_server" if central else "local_transcript",
         )
