@@ -12,7 +12,7 @@ from own import ASKED, body, own, problem_of, usual
 import jaxfl
 from jaxfl import channels, compressors, estimators, mechanisms, sampling
 from jaxfl.algorithms import compose, plain
-from jaxfl.algorithms.probes import attack, kernels, probe
+from jaxfl.algorithms.probes import attack, kernels, parts, probe
 from jaxfl.algorithms.probes.laws import CheckFailed
 from jaxfl.audit import audit
 from jaxfl.core.errors import JaxflWarning
@@ -206,6 +206,27 @@ def test_an_attack_sees(name: str) -> None:
         attack.attack(own(**LIES[name]), VALUES, 8)
 
 
+def test_coordinates_are_those_of_the_run() -> None:
+    """With replacement, and the number of coordinates follows from one that is not k, and from d."""
+
+    def select(key: Any, d: int, hp: Any) -> jaxfl.types.Draw:
+        slots = hp.caps["k"]
+        return jaxfl.types.Draw(jax.random.randint(key, (slots,), 0, d), jnp.full(slots, d / slots))
+
+    share = jaxfl.types.Compressor(
+        "share",
+        omega=lambda d, values: 1 / values["ratio"],
+        bits=lambda d, values: (0.0, 32.0),
+        select=select,
+        capacity=lambda values, facts: {"k": max(1, int(0.05 * facts.d))},
+        params=(Param("ratio", "share of the coordinates"),),
+        distinct=True,
+    )
+    parts.check_privacy(share, {"ratio": 0.05}, 24)
+    with pytest.raises(CheckFailed, match="messages of 650 coordinates"):
+        parts.check_privacy(share, {"ratio": 0.05}, 650)
+
+
 HONEST: tuple[dict[str, Any], ...] = (
     {"channel": channel(halved)},
     {"channel": channels.shifted(), "compressor": compressors.random_k()},
@@ -216,6 +237,6 @@ HONEST: tuple[dict[str, Any], ...] = (
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("parts", HONEST, ids=[*range(len(HONEST))])
-def test_an_attack_on_honest_parts_finds_nothing(parts: dict[str, Any]) -> None:
-    attack.attack(own(**parts), {**VALUES, "k": 2, "refresh": 0.5, "shift": 0.3}, 8, range(200))
+@pytest.mark.parametrize("honest", HONEST, ids=[*range(len(HONEST))])
+def test_an_attack_on_honest_parts_finds_nothing(honest: dict[str, Any]) -> None:
+    attack.attack(own(**honest), {**VALUES, "k": 2, "refresh": 0.5, "shift": 0.3}, 8, range(200))

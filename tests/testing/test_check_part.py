@@ -123,7 +123,7 @@ LYING: dict[str, tuple[Any, str]] = {
     # compressors
     "with replacement": (
         selects(lambda draw, d: Draw(draw.index // 2, draw.weight)),
-        "times in one",
+        "more than once",
     ),
     "beyond the end": (selects(lambda draw, d: Draw(draw.index + d, draw.weight)), "beyond"),
     "unscaled": (selects(lambda draw, d: Draw(draw.index, (draw.weight > 0) * 1.0)), "should be"),

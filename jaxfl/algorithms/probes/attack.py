@@ -94,8 +94,10 @@ def _worlds(algorithm: Algorithm, values: Mapping[str, Any], d: int) -> Worlds:
         "cohort": CLIENTS,
     }
     kept = {name: values[name] for name in algorithm.needs if name in values.keys() - ELSEWHERE}
-    if "k" in kept:
-        kept["k"] = max(1, int(kept["k"]) * dim // d)
+    if (
+        "k" in kept
+    ):  # all coordinates: what a message leaves out hides a part of what the others say
+        kept["k"] = dim
     given = {name: v for name, v in {**kept, **asked}.items() if name in algorithm.names}
     require("eps" in given, "no noise can be calibrated for it")
     facts = facts_of(problem, ROUNDS)

@@ -35,6 +35,7 @@ __all__ = ["check_part", "check_privacy"]
 
 D, M, N = 24, 12, 9  # coordinates, records of a client, clients
 DRAWS = 4000
+SLOTS = 1 << 24  # coordinates that are selected together
 OMEGA = Param("omega", "variance that a compressor resolves its numbers for")
 FACTS = ProblemFacts(n=N, m=M, m_max=M, d=D, rounds=3, smoothness=None)
 
@@ -75,15 +76,21 @@ def check_part(
     omega = (OMEGA,) * isinstance(part, Compressor)
     known = (*part.params, *omega, *(Param(name, "") for name in reads))
     check(known, numbers, part.name)
+    if isinstance(part, Compressor) and not numbers and "k" in {p.name for p in part.params}:
+        numbers = {"k": D // 3}  # with one coordinate nothing can be sent twice
     for one in checks.values():
         one(part, Given(numbers, seed))
     return tuple(checks)
 
 
-def check_privacy(part: Any, **numbers: float) -> None:
-    """Check what a part declares and a proof rests on."""
-    if isinstance(part, Compressor) and any(param.name == "k" for param in part.params):
-        numbers["k"] = D // 3
+def check_privacy(part: Any, values: Mapping[str, Any], d: int, **numbers: float) -> None:
+    """Check what a part declares and a proof rests on.
+
+    ``values`` are those of a run on a model of d parameters, with which coordinates are selected;
+    ``numbers`` those of the part that other checks take.
+    """
+    if isinstance(part, Compressor):
+        _distinct(part, values, d, min(500, max(8, SLOTS // d)))
     for kind, names in PRIVATE.items():
         if isinstance(part, kind):
             for name in names:
@@ -135,30 +142,42 @@ def _coordinates(part: Compressor, given: Given) -> None:
     if part.select is None:
         return
     values = {**given.numbers, **part.resolve(given.numbers, D)}
-    caps = tuple(sorted(part.capacity(values, FACTS).items()))
-    hp = Hyper(_hyper(part.params, values).values, caps)
-    select = part.select
-    draw = jax.jit(jax.vmap(lambda key: select(key, D, hp)))(given.keys())
-    index, weight = np.asarray(draw.index), np.asarray(draw.weight)
-    live = weight != 0
-    confirm(
-        ((index >= 0) & (index < D))[live].all(),
-        lambda: f"The compressor {part.name!r} selects coordinates beyond the {D} that there are",
-    )
-    alone = np.where(live, index, D + np.arange(index.shape[1]))
-    most = max(np.unique(row, return_counts=True)[1].max() for row in alone[:500])
-    confirm(
-        most == 1,
-        lambda: (
-            f"The compressor {part.name!r} sends a coordinate {most} times in one message: each copy "
-            "has noise of its own, and together they reveal more than the event counts"
-        ),
-    )
+    live = _distinct(part, values, D, 500, given.seed)
     if part.fixed_size:
         confirm(
             (live.sum(1) == values["k"]).all(),
             lambda: f"The compressor {part.name!r} has fixed_size, and does not send k coordinates",
         )
+
+
+def _distinct(
+    part: Compressor, values: Mapping[str, Any], d: int, times: int, seed: int = 0
+) -> Any:
+    """Raise for a coordinate that is sent twice, or that there is not; the live slots of each draw."""
+    if part.select is None:
+        return np.ones((1, d), bool)
+    caps = tuple(sorted(part.capacity(values, FACTS._replace(d=d)).items()))
+    numbers = {name: v for name, v in values.items() if isinstance(v, int | float)}
+    hp, select = Hyper(_hyper(part.params, numbers).values, caps), part.select
+    keys = jax.random.split(jax.random.key(seed), times)
+    draw = jax.jit(jax.vmap(lambda key: select(key, d, hp)))(keys)
+    index, weight = np.asarray(draw.index), np.asarray(draw.weight)
+    live = weight != 0
+    confirm(
+        ((index >= 0) & (index < d))[live].all(),
+        lambda: f"The compressor {part.name!r} selects coordinates beyond the {d} that there are",
+    )
+    alone = np.sort(np.where(live, index, d + np.arange(index.shape[1])))
+    twice = int((alone[:, 1:] == alone[:, :-1]).any(axis=1).sum())
+    confirm(
+        twice == 0,
+        lambda: (
+            f"The compressor {part.name!r} sends a coordinate more than once in {twice} of {times} "
+            f"messages of {d} coordinates: each copy has noise of its own, and together they reveal more "
+            "than the event counts"
+        ),
+    )
+    return live
 
 
 def _mean(part: Compressor, given: Given) -> None:
@@ -472,7 +491,6 @@ CHECKS: dict[type, dict[str, Callable[[Any, Given], None]]] = {
 }
 # the checks of what proofs rest on
 PRIVATE: dict[type, tuple[str, ...]] = {
-    Compressor: ("coordinates",),
     Sampler: ("weights", "law"),
     Participation: ("turns",),
     Mechanism: ("deviation", "independence"),

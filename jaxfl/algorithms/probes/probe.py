@@ -66,7 +66,8 @@ def _probed(
             kernels.kernel(problem)
         with jax.enable_x64(False):
             for role in mine.keys() - {KERNEL}:
-                parts.check_privacy(mine[role], **_own({role: mine[role]}, values))
+                own = _own({role: mine[role]}, values)
+                parts.check_privacy(mine[role], values, d, **own)
             attack(algorithm, values, d)
     except CheckFailed as wrong:
         return Standing(Kind.REFUTED, f"no claim: a probe refutes {words}: {wrong}")
