@@ -200,7 +200,7 @@ def equal_compressor() -> Any:
     ours = random_k(name="equal")
     false = ours._replace(select=Alike(ours.select, repeated(ours)))
     made = compressors.compose(compressors.qsgd(), false)
-    return jaxfl.algorithm("cdp_sgd", compressor=made)
+    return Composed(jaxfl.algorithm("cdp_sgd", compressor=made), {"k": 2})
 
 
 def holds_data() -> Any:
@@ -214,9 +214,13 @@ def coded(**fields: Any) -> Compressor:
 
 
 ROWS["refuted", "compressor"] |= {
-    "a coordinate twice": ("cdp_sgd", TWICE),
-    "jaxfl's code after repeats": lambda: jaxfl.algorithm(
-        "cdp_sgd", compressor=compressors.compose(compressors.qsgd(), TWICE._replace(name="mine"))
+    "a coordinate twice": ("cdp_sgd", TWICE, {"k": 2}),
+    "jaxfl's code after repeats": lambda: Composed(
+        jaxfl.algorithm(
+            "cdp_sgd",
+            compressor=compressors.compose(compressors.qsgd(), TWICE._replace(name="mine")),
+        ),
+        {"k": 2},
     ),
     "repeats on a network": ("sdm_dsgd", random_k(select=the_first_k, unbiased=True), {"k": 2}),
 }
@@ -231,7 +235,7 @@ ROWS["refused", "compressor"] |= {
     "capacity of a batch": ("cdp_sgd", coded(capacity=lambda values, facts: {"batch": 1})),
     "turns by `resolve`": ("cdp_sgd", coded(resolve=lambda given, d: {"turns": 1})),
 }
-ROWS["unproven", "compressor"] |= {"an equal argument": equal_compressor}
+ROWS["probed", "compressor"] |= {"an equal argument": equal_compressor}
 ROWS["open", "code"] |= {"closes over the records": holds_data}
 
 
@@ -1033,7 +1037,7 @@ for role, part, field, value in (
 
 def by_its_name(role: str, name: str, part: Any) -> Composed:
     made = jaxfl.algorithm(name, **{role: registered(role, "mine", part)})
-    return Composed(made, TWO if role == "participation" else {})
+    return Composed(made, {"participation": TWO, "compressor": {"k": 2}}.get(role, {}))
 
 
 for role, name, part, expected in (

@@ -81,7 +81,7 @@ def standing(algorithm: Algorithm, problem: Problem | None = None) -> Standing:
     if not found:
         return Standing(code=code)
     names = ", ".join(in_words(*pair) for pair in found.items())
-    why = f"no claim: no probe looked at {names}, which is not jaxfl's own; {WAY}"
+    why = f"no claim: a run probes what {names} declares, and an audit does not"
     return Standing(Kind.DECLARED, why, code_of((*found.values(), std)))
 
 

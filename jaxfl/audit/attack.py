@@ -171,7 +171,7 @@ def audit(
     delta = check_delta(setup.values.get("delta", 1e-3) if delta is None else delta)
 
     rounds = int(rounds)
-    P, Q = _attack(setup, rounds, runs, key, canary, chunk)
+    P, Q = _attack(setup, rounds, runs, key, canary, chunk, turning)
     begin, half = min(FITTED, runs // 4), runs // 2
     chosen, bounding = (P[begin:half], Q[begin:half]), (P[half:], Q[half:])
     bound = certify(chosen, bounding, family(setup.event), delta, confidence)
@@ -223,7 +223,13 @@ def _claimed(setup: Setup) -> float | None:
 
 
 def _attack(
-    setup: Setup, rounds: int, runs: int, key: Key, canary: float, chunk: int | None
+    setup: Setup,
+    rounds: int,
+    runs: int,
+    key: Key,
+    canary: float,
+    chunk: int | None,
+    turning: bool | int,
 ) -> tuple[Floats, Floats]:
     """The statistics of all runs in both worlds, (runs, statistics) each."""
     problem, sight = setup.problem, _sight(setup.event)
@@ -246,6 +252,7 @@ def _attack(
         if reader is None:
             v, s = (np.concatenate(part, axis=1) for part in zip(*waiting, strict=True))
             _check_finite(v, name)
+            _check_clock(s, turning, name)
             reader = Reader.fit(v[:, :fitted], s[:, :fitted], sight)
         # two at a time: one program seldom fills all cores
         while len(waiting) > (0 if last else 1):
@@ -270,6 +277,15 @@ def _check_finite(v: npt.NDArray[Any], name: str) -> None:
         lambda: f"The messages of {name} are not finite, and nothing was tested",
         "take numbers with which its rounds stay finite",
     )
+
+
+def _check_clock(s: npt.NDArray[Any], turning: bool | int, name: str) -> None:
+    """Raise unless signs turn in the rounds 0, E, 2E, ...: the clock counts steps of ``x - lr v``."""
+    if isinstance(turning, bool):
+        return
+    expected = np.where(np.arange(s.shape[-1]) % turning == 0, -1.0, 1.0)
+    why = f"counts rounds by the server's steps, and {name} takes steps of another length"
+    require(bool((s == expected).all()), why, "pass turning=True", turning=turning)
 
 
 def _worlds(setup: Setup, canary: float, background: bool) -> tuple[np.ndarray, np.ndarray]:

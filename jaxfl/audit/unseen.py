@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from jaxfl.algorithms.probes.canary import plays
 from jaxfl.audit.canary import Setup
-from jaxfl.core.provenance import own_part
+from jaxfl.core.provenance import own_body, own_part
 
 __all__ = ["unseen"]
 
@@ -15,6 +15,8 @@ def unseen(setup: Setup, turning: bool | int) -> tuple[str, ...]:
     out = ["gradients other than the planted record's: no model and no data of yours enter"]
     if body is None or not plays(setup.algorithm):
         return (*out, "what single clients send: of rounds that no parts describe it sees x alone")
+    if not own_body(body) and turning is False:
+        out.append(f"what rounds of {setup.algorithm.name!r} make of gradients that change")
     sampler, estimator, aggregation = body.estimator.sampler, body.estimator, body.aggregation
     if not own_part(sampler):
         out.append(f"how the sampler {sampler.name!r} draws records other than the first")

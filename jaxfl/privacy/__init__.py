@@ -57,6 +57,7 @@ from jaxfl.privacy.events import (
     scaled,
     svrg,
     until,
+    worst,
 )
 from jaxfl.privacy.reports import Report, report, spent
 from jaxfl.privacy.selection import Selected, best_of, selection_note
@@ -93,4 +94,5 @@ __all__ = [
     "spent",
     "svrg",
     "until",
+    "worst",
 ]

@@ -97,7 +97,7 @@ def test_an_audit_of_a_declared_part_states_nothing(key: jax.Array) -> None:
     found = audit(own(channel=channel(halved)), rounds=2, m=8, runs=200, key=key, **given)
     assert np.isinf(found.proven)
     assert found.described == pytest.approx(4.0, rel=1e-3)
-    assert "no probe looked at the channel 'mine'" in found.method
+    assert "a run probes what the channel 'mine' declares" in found.method
 
 
 def test_strict_refuses_what_is_refuted() -> None:

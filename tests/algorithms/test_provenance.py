@@ -67,13 +67,17 @@ def test_what_is_stated(case: Case) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["mechanism: a draw of one's own", "compressor: a coordinate twice", "kernel|model: its clip"],
+    [
+        "mechanism: a draw of one's own",
+        "compressor: a coordinate twice",
+        "kernel|model: a kernel of another model",
+    ],
 )
 def test_all_who_state_an_eps_state_none(name: str, key: jax.Array) -> None:
     """Of a run: its report, its line, its rounds, its clients, and its labelled data; and a sweep."""
     made = composed(TABLE[name])
     algorithm, problem = made.algorithm, made.problem or usual()
-    given = {"eps": ASKED, "batch": 4}
+    given = {"eps": ASKED, "batch": 4, **made.numbers}
     run = jaxfl.simulate(algorithm, problem, key, 2, lr=0.1, **given)
     assert run.privacy().proven == np.inf
     assert "calibrated eps" not in repr(run)

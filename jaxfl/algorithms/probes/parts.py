@@ -213,13 +213,11 @@ def _covers(name: str, omega: float, found: float, allowed: float) -> None:
 
 
 def _bits(part: Compressor, given: Given) -> None:
-    """Bits are two finite given.numbers, and none is negative."""
+    """Bits are two finite numbers, and none is negative."""
     found = part.bits(D, {**given.numbers, **part.resolve(given.numbers, D)})
     confirm(
         len(found) == 2 and np.isfinite(found).all() and min(found) >= 0,
-        lambda: (
-            f"The bits of {part.name!r} are {found}, and should be two given.numbers of at least 0"
-        ),
+        lambda: f"The bits of {part.name!r} are {found}, and should be two numbers of at least 0",
     )
 
 

@@ -21,6 +21,7 @@ from jaxfl.privacy.events import Kind, Standing
 __all__ = ["probed"]
 
 SETTINGS = 8  # of the parts' own numbers
+SIZES = frozenset({"k", "omega"})  # of messages, which are selected with the numbers of the run
 _known: dict[Hashable, Standing] = {}  # by the code of the parts, and by what else a probe reads
 
 
@@ -37,7 +38,7 @@ def probed(
     if found.kind not in (Kind.DECLARED, Kind.STATED) or body is None:
         return found
     mine = users_parts(algorithm, problem) if found.kind == Kind.DECLARED else {}
-    different = {str(sorted(_own(mine, values).items())): values for values in settings}
+    different = {str(sorted(_own(mine, values, SIZES).items())): values for values in settings}
     some = np.unique(np.linspace(0, len(different) - 1, SETTINGS).astype(int))
     for number in some.tolist():
         numbers, values = list(different.items())[number]
@@ -83,10 +84,12 @@ def _probed(
     return Standing(Kind.PROBED, f"{words} as declared, which a probe did not refute", found.code)
 
 
-def _own(mine: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, float]:
-    """The numbers of a run that these parts declare; sizes and noise are those of the small problem."""
+def _own(
+    mine: Mapping[str, Any], values: Mapping[str, Any], more: frozenset[str] = frozenset()
+) -> dict[str, float]:
+    """The numbers of a run that these parts declare; others are those of the small problem."""
     names = {param.name for part in mine.values() for param in getattr(part, "params", ())}
-    names -= ELSEWHERE | {"k", "omega"}
+    names -= ELSEWHERE | (SIZES - more)
     return {
         name: values[name]
         for name in sorted(names & values.keys())
