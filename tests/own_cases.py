@@ -257,7 +257,6 @@ OWN_ESTIMATOR = Estimator(
 LOUD = Gradient(with_terms(ONE._replace(scale=100.0)))
 LOOSE = estimators.minibatch(sampling.poisson(), clip_examples=False)
 ROWS["probed", "estimator"] |= {
-    "a lower sigma": batch(pace=lambda key, t, hp: {"sigma": quiet(hp)}),
     "an estimator from scratch": ("soteriafl_sgd", OWN_ESTIMATOR, {"k": 2}),
     "fewer points declared": batch(points=0),
 }
@@ -265,6 +264,15 @@ ROWS["refuted", "estimator"] |= {
     "scaled terms of a network": lambda: network(estimator=batch(gradient=LOUD)),
 }
 ROWS["no claim", "estimator"] |= {
+    "a lower sigma": batch(pace=lambda key, t, hp: {"sigma": quiet(hp)}),
+    "terms that grow with the model": batch(
+        gradient=Gradient(
+            lambda shared, x, hp: (
+                ONE._replace(points=(x,), scale=1 + jnp.linalg.norm(x), bound=hp["clip"]),
+            )
+        ),
+        sensitivity=None,
+    ),
     "raw data in what is public": batch(
         gradient=batch().gradient._replace(
             public=lambda shared, slope, x, hp: slope(x) + shared,

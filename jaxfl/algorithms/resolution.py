@@ -224,7 +224,7 @@ def _calibrated(
         require(
             np.allclose(sigmas(now), sigmas(one.event), rtol=1e-6),
             lambda: f"The noise of {algorithm.name} is not proportional to sigma",
-            f"give sigma instead of eps = {eps:g}",
+            lambda: f"give sigma instead of eps = {eps:g}",
         )
     if not min(levels) >= LEAST:
         raise InputError(

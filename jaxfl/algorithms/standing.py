@@ -18,9 +18,10 @@ from typing import Any
 
 from jaxfl.core import provenance
 from jaxfl.core.identity import arrays_of, code_of, identity
-from jaxfl.core.types import Algorithm, Estimator, Kernel, Memory, Problem
+from jaxfl.core.types import Algorithm, Estimator, Kernel, Problem
 from jaxfl.privacy.events import Kind, Standing
 from jaxfl.problems.facts import escapes, example_of
+from jaxfl.rounds import transcript
 
 __all__ = ["WAY", "derived", "in_words", "ours", "own_rounds", "standing", "users_parts", "weaker"]
 
@@ -29,12 +30,6 @@ LATER = ("compressor", "channel", "server")  # roles that act on noised values, 
 AFTER = ("rule", "graph")  # roles that act on noised values alone
 KERNEL = "gradient kernel of the model"
 CONSTANTS = 64  # numbers in an array that a part may hold: more may be data
-LACKING = {
-    "sampler": "its scheme",
-    "channel": "that before is nonexpanding",
-    "compressor": "that it selects distinct coordinates",
-    "local": "what it releases",
-}
 MADE_OF = ("init", "round", "output", "capacity", "cohort", "params", "reads", "body")
 _rounds: dict[Hashable, Algorithm] = {}  # that compose made, by what they are made of
 # by rounds and event: the algorithm of both, and whether a paper's rules wrote the event
@@ -126,19 +121,21 @@ def undeclared(body: Any, role: str, part: Any) -> str:
         return f"holds an array of shape {data.shape}, which may be data"
     if role == "estimator":
         return _of_estimator(part)
-    lacking = {
-        "sampler": role == "sampler" and part.scheme is None,
-        "channel": role == "channel" and not part.nonexpanding,
-        "compressor": role == "compressor" and bool(part.select) and not part.distinct,
-        "local": True,
-    }
-    return f"does not declare {LACKING[role]}" if lacking.get(role) else ""
+    if role == "sampler" and part.scheme is None:
+        return "does not declare its scheme"
+    if role == "channel" and not part.nonexpanding:
+        return "does not declare that before is nonexpanding"
+    if role == "compressor" and part.select is not None and not part.distinct:
+        return "does not declare that it selects distinct coordinates"
+    return "does not declare what it releases" if role == "local" else ""
 
 
 def _of_estimator(part: Estimator) -> str:
-    """What an estimator does not declare: only through its terms may it read data."""
-    if identity(part.memory) != identity(Memory()):
+    """What an estimator lacks: an event reads its terms at the numbers of the run."""
+    if not transcript.forgets(part):
         return "remembers what no term declares"
+    if part.pace is not None:
+        return "changes numbers from round to round in a way of its own"
     smooths = any(way is not None for way in (part.gradient.kernel, part.gradient.jitter))
     return "smooths the loss in a way of its own" if smooths else ""
 

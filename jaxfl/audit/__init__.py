@@ -3,13 +3,10 @@
 * :mod:`~jaxfl.audit.attack` -- lower bounds on eps by attack, for any algorithm
 * :mod:`~jaxfl.audit.calculators` -- calculators for questions without an event: conversions,
   counterexamples, audits
-* :mod:`~jaxfl.audit.canary` -- the canary, the worst record that an audit can plant, and the
-  trajectory that an adversary sees
+* :mod:`~jaxfl.audit.canary` -- an algorithm on the problem of a canary, with its numbers
+  resolved
 * :mod:`~jaxfl.audit.checks` -- two quick audits: the change that one record makes without noise,
   and the leak of one run
-* :mod:`~jaxfl.privacy.decisions` -- the best test between two worlds, and the noise that its
-  success rules out
-* :mod:`~jaxfl.privacy.limits` -- lower bounds on eps from how often a test succeeds
 * :mod:`~jaxfl.audit.questions` -- ``jaxfl.account`` and ``jaxfl.calibrate``: privacy by the name
   of an algorithm, without data
 * :mod:`~jaxfl.audit.ranges` -- ranges of the parameters of questions and audits that no algorithm

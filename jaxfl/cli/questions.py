@@ -200,7 +200,8 @@ def _answer(
     require(not words[0].startswith("-"), begins)
     others = NO_DATA | (NO_OPTIONS if command == "audit" else {})
     for name in (word[2:].partition("=")[0] for word in words if word.startswith("--")):
-        require(name not in others, f"jaxfl {command} takes no --{name}", others.get(name, ""))
+        takes = lambda: f"jaxfl {command} takes no --{name}"  # noqa: E731
+        require(name not in others, takes, others.get(name, ""))
     parser = question_parser(command)
     found, rest = parser.parse_known_args(words)
     parser.finish(rest, "write --name value", f"`jaxfl {command} --help` explains the options")

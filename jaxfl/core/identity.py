@@ -65,7 +65,7 @@ def code_of(function: Any) -> str:
 
 
 def arrays_of(function: Any) -> Iterator[np.ndarray | jax.Array]:
-    """Yield the arrays that a function reads beside its arguments."""
+    """Yield the arrays that a function reads and that are no arguments."""
     return (value for value in _reached(function) if isinstance(value, np.ndarray | jax.Array))
 
 

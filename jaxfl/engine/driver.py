@@ -63,7 +63,7 @@ class Driver:
         for program in content.programs.values():
             require(
                 not placement(program.problem, jax.devices()).leaves,
-                f"The clients of {program.problem.name} are split over devices",
+                lambda: f"The clients of {program.problem.name} are split over devices",
                 "leave out executor=, or split no clients",
             )
 

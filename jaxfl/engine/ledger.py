@@ -20,7 +20,7 @@ from jaxfl.core.hosts import on_host
 from jaxfl.core.types import Clients
 from jaxfl.engine.runs import Record
 from jaxfl.privacy.accountants import STATUS, epsilon
-from jaxfl.privacy.events import Stated, Unproven, plain_events
+from jaxfl.privacy.events import Stated, Status, Unproven, plain_events
 from jaxfl.privacy.gaussian import Floats, check_delta
 from jaxfl.problems.identity import dtype
 
@@ -155,7 +155,8 @@ def _of_one(
     counts = isinstance(event, Unproven) or hidden or run.settings.get("stop")
     if C == 0 and not counts:
         # Where whole clients are protected, participation is too: these are counted below.
-        return 0.0, "never took part", event.status if isinstance(event, Stated) else "E", 0.0
+        status = event.status if isinstance(event, Stated) else Status.ESTABLISHED
+        return 0.0, "never took part", status, 0.0
     proof = epsilon(event, delta, method)
     claim = run.algorithm.claim(values, facts)
     return proof.eps, proof.method, proof.status, math.nan if claim is None else float(claim.eps)

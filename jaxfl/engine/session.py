@@ -101,13 +101,13 @@ def check_names(names: Iterable[str], options: Options) -> None:
     for name in names:
         require(
             is_free(name),
-            f"An axis of a sweep cannot be called {name!r}, which its result reports",
+            lambda: f"An axis of a sweep cannot be called {name!r}, which its result reports",
             "give the argument or the hyper-parameter another name",
         )
     taken = {*names, *LABELS, "algorithm", "problem", *Info._fields}
     for name, _ in options.extra:
         free = is_free(name) and name not in taken
-        require(free, f"A metric cannot be called {name!r}", "take another name")
+        require(free, lambda: f"A metric cannot be called {name!r}", "take another name")
 
 
 def computed(

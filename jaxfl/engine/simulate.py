@@ -133,7 +133,7 @@ def options_of(
     choice("metrics_on", metrics_on, ("train", "test", "validation"))
     stopping.check(stop, metrics_on)
     listed = isinstance(keep, list | tuple | set | frozenset)
-    require(listed, f"must be a list of {', '.join(KEPT)}", keep=keep)
+    require(listed, lambda: f"must be a list of {', '.join(KEPT)}", keep=keep)
     for name in keep:
         choice("keep", name, KEPT)
     return Options(

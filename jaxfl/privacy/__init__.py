@@ -6,6 +6,8 @@
   eps is at most a given one
 * :mod:`~jaxfl.privacy.claims` -- claims: what a paper states about noise and privacy, and whether
   its conditions hold
+* :mod:`~jaxfl.privacy.decisions` -- the best test between two worlds, and the noise that its
+  success rules out
 * :mod:`~jaxfl.privacy.dp_event` -- events as a ``dp_accounting.DpEvent``, so that another tool can
   check what is proven
 * :mod:`~jaxfl.privacy.events` -- events, which describe what a run releases about one record:
@@ -13,6 +15,7 @@
 * :mod:`~jaxfl.privacy.gaussian` -- gaussian differential privacy in closed form, and conversions
   from zCDP and RDP
 * :mod:`~jaxfl.privacy.grids` -- one release on a grid of losses, by connecting the dots
+* :mod:`~jaxfl.privacy.limits` -- lower bounds on eps from how often a test succeeds
 * :mod:`~jaxfl.privacy.lines` -- mixtures of unit normals on a line: their logarithm, half-lines,
   and where a loss is reached
 * :mod:`~jaxfl.privacy.mixtures` -- bounds for estimators in which a record enters every release,

@@ -95,14 +95,18 @@ class Plain(Federated):
         message, sent = release(noiseless(), self.compressor, noise, mask, v, t, hp)
         return Sent(message, sent, channel.residual(me.link, v, dense(message, v.size)), own)
 
+    def senders(self, now: RoundContext, state: ServerState) -> tuple[ClientBlock, Sent]:
+        """The clients of the cohort, and what each sends."""
+        who = self.members(now.cohort, now.problem, state)
+        return who, jax.vmap(functools.partial(self.client, now))(who)
+
     def round(
         self, key: Key, state: ServerState, problem: Problem, hp: Hyper
     ) -> tuple[ServerState, Info]:
         """One round; ``key`` is the run's, the same in every round."""
         now, state, begun = self.begin(key, state, problem, hp)  # x, S, and the values of round t
         hp, t, cohort = now.hp, now.t, now.cohort
-        who = self.members(cohort, problem, state)
-        sent = jax.vmap(functools.partial(self.client, now))(who)
+        who, sent = self.senders(now, state)
         mean, clamped = added_up(self, now, who, sent.message)
         if self.mechanism.central:
             mean = mean + normal(at(now.keys.mean_noise, t), self.mechanism, mean, hp, now.unit)
@@ -128,8 +132,7 @@ class Plain(Federated):
     def view(self, key: Key, state: ServerState, problem: Problem, hp: Hyper) -> Seen:
         """The messages of the round that :meth:`round` computes from the same arguments."""
         now, state, _ = self.begin(key, state, problem, hp)
-        who = self.members(now.cohort, problem, state)
-        sent = jax.vmap(functools.partial(self.client, now))(who)
+        who, sent = self.senders(now, state)
         mean, _ = added_up(self, now, who, sent.message)
         whole = jax.vmap(lambda one: dense(one, now.x.size))(sent.message)
         words = None if self.aggregation is None else protect(self, now, who, sent.message)[0]

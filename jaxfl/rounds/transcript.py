@@ -37,6 +37,7 @@ __all__ = [
     "drawn",
     "equal_rounds",
     "event",
+    "forgets",
     "message_bound",
     "noise",
     "noises",
@@ -47,6 +48,7 @@ __all__ = [
 
 BOUNDS = ("clip", "gradient_bound")
 READ = (*BOUNDS, "batch")  # by events, besides the noise
+POINTS = 3  # at which scales and bounds of terms have to agree
 PRECISION = 1e-4  # by which a std may differ in single and in double precision
 
 
@@ -60,13 +62,14 @@ def event(body: AnyBody, values: Values, facts: ProblemFacts) -> Any:
     turns.  Clients' data are disjoint, and the worst client size counts, which may be neither the
     smallest nor the largest.
     """
-    sampler, sensitivity = body.estimator.sampler, sensitivity_of(body.estimator, facts.d)
+    sampler = body.estimator.sampler
     if body.mechanism.std is None:
         return events.NoClaim("nothing is noised")
     if body.estimator.gradient.unit is not None:
         return events.NoClaim(f"the noise of {body.estimator.name} has a unit of its own")
     if sampler.scheme is None:
         return events.NoClaim(f"the scheme of {sampler.name} is not declared")
+    sensitivity = sensitivity_of(body.estimator, values, facts.d)
     if sensitivity is None:
         return events.NoClaim(f"the sensitivity of {body.estimator.name} is not declared")
     hidden = body.aggregation is not None and body.aggregation.hides
@@ -103,20 +106,30 @@ def event(body: AnyBody, values: Values, facts: ProblemFacts) -> Any:
     return worst(facts, client)
 
 
-def sensitivity_of(estimator: Estimator, d: int) -> Callable[[Values], Any] | None:
-    """What an estimator declares; else the sum of the bounds of its terms, if it remembers nothing.
+def forgets(estimator: Estimator) -> bool:
+    """Whether an estimator has no memory from round to round."""
+    return identity(estimator.memory) == identity(Memory())
 
-    A drawn record adds ``sum_terms |scale| bound / b`` at most.
+
+def sensitivity_of(estimator: Estimator, values: Values, d: int) -> Callable[[Values], Any] | None:
+    """What an estimator declares; else the sum of the bounds of its terms; None: unknown.
+
+    A drawn record adds ``sum_terms |scale| bound / b`` at most.  Terms say so if there is no memory, and
+    if scales and bounds are the same at every point.
     """
-    if estimator.sensitivity is not None or identity(estimator.memory) != identity(Memory()):
+    if estimator.sensitivity is not None or not forgets(estimator):
         return estimator.sensitivity
 
-    def by_terms(values: Values) -> events.Mean:
-        terms = estimator.gradient.terms((), np.zeros(d, np.float32), Hyper(dict(values)))  # type: ignore[arg-type]
-        most = [float(np.abs(term.scale)) * float(term.bound) for term in terms]
-        return events.Mean(math.fsum(most))
+    def reach(values: Values, x: Any) -> float:
+        terms = estimator.gradient.terms((), x, Hyper(dict(values)))
+        return math.fsum(float(np.abs(term.scale)) * float(term.bound) for term in terms)
 
-    return by_terms
+    fixed = {n: v.over(1)[0] if isinstance(v, Schedule) else v for n, v in values.items()}
+    points = np.random.default_rng(0).normal(size=(POINTS, d)).astype(np.float32)
+    points *= np.logspace(-3, 3, POINTS, dtype=np.float32)[:, None]
+    if len({reach(fixed, x) for x in points}) > 1:
+        return None
+    return lambda values: events.Mean(reach(values, points[0]))
 
 
 # --- what changes from round to round ------------------------------------------------------------
@@ -137,7 +150,7 @@ def equal_rounds(body: AnyBody, values: Values, facts: ProblemFacts) -> list[Rou
     planned = max(T, facts.rounds or T)
     varies = {name: v.over(planned) for name, v in values.items() if isinstance(v, Schedule)}
     if not varies and pace is None and provenance.ours(std):
-        return [Rounds(T, float(std(Hyper(dict(values)))), values)]
+        return [Rounds(T, noise(body, values), values)]
     # one round stands for all where nothing varies; the number of those that ran compiles nothing anew
     t = np.arange(planned if varies or pace is not None else 1)
     fixed = {name: value for name, value in values.items() if name not in varies}

@@ -2,8 +2,8 @@
 
 * :mod:`~jaxfl.testing.algorithms` -- descent, counts, ``jit``, ``vmap``, sweeps,
   resumption, noise, and an attack
-* :mod:`~jaxfl.algorithms.probes.laws` -- what draws have to be like, within standard errors
-* :mod:`~jaxfl.algorithms.probes.parts` -- what one part declares, and what it does
+
+``check_part`` is that of :mod:`jaxfl.algorithms.probes.parts`.
 """
 
 from jaxfl.algorithms.probes.laws import CheckFailed

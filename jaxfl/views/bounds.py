@@ -42,7 +42,7 @@ def possible(*about: Any) -> Case:
     """Raise unless a bound exists, and can be computed from these fields of a case."""
     case = Case(*about)
     none = f"No bound is known to draw for {case.algorithm}"
-    require(case.algorithm in FAMILIES, none, f"there are those of {', '.join(FAMILIES)}")
+    require(case.algorithm in FAMILIES, none, lambda: f"there are those of {', '.join(FAMILIES)}")
     FAMILIES[case.algorithm].check(case)
     return case
 

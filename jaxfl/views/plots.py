@@ -568,7 +568,9 @@ def curves(
     runs = {label: Grid.of(ds, label) for label, ds in pairs}
     way = "give at least one, each with a label of its own"
     require(
-        len(runs) == len(pairs) > 0, f"There are {len(runs)} labels for {len(pairs)} results", way
+        len(runs) == len(pairs) > 0,
+        lambda: f"There are {len(runs)} labels for {len(pairs)} results",
+        way,
     )
     each = [run.ds for run in runs.values()]
     grid = Grid.of(xarray.concat(each, "algorithm", join="outer", combine_attrs="override"))

@@ -146,7 +146,7 @@ def test_a_part_that_cannot_run_elsewhere_has_no_claim() -> None:
     fixed = channel(lambda link, g: g * jnp.ones(4))
     report = begun(own(channel=fixed)).privacy()
     assert np.isinf(report.proven)
-    assert "the channel 'mine' raises" in report.method
+    assert "the channel 'mine' cannot be probed" in report.method
 
 
 def test_data_in_a_part_have_no_claim() -> None:

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from jaxfl.algorithms.composition import by_messages
 from jaxfl.algorithms.probes.canary import canary_problem, observed
-from jaxfl.algorithms.probes.laws import confirm
+from jaxfl.algorithms.probes.laws import CheckFailed
 from jaxfl.algorithms.resolution import build, resolve
 from jaxfl.core.errors import require
 from jaxfl.core.types import Algorithm, Array, Hyper, Key, Problem
@@ -40,9 +40,8 @@ WIDEST, COORDINATES = 4096, 16  # of the model, and those that the rule reads on
 LENGTH = 1e6  # of the record, in units of the bound that clips it
 SEEN = 1e6  # of a number that differs between the worlds without noise, in units of noise
 NUMBERS = 1 << 24  # drawn records that are held together
-FAST: dict[str, Any] = {
-    "xla_backend_optimization_level": 0
-}  # compilation takes longer than the runs
+# compilation takes longer than the runs
+FAST: dict[str, Any] = {"xla_backend_optimization_level": 0}
 ELSEWHERE = frozenset({"eps", "delta", "sigma", "rho", "rounds", "batch", "cohort", "colluding"})
 
 
@@ -75,11 +74,11 @@ def attack(
     for P, Q in _statistics(worlds, seeds):
         chosen, bounding = (P[quarter:half], Q[quarter:half]), (P[half:], Q[half:])
         lower = certify(chosen, bounding, family(worlds.event), DELTA, SURE).lower
-        words = (
-            f"an attack on {ROUNDS} rounds of {algorithm.name!r} certifies eps >= {lower:.4g}, where its "
-            f"event allows {allowed.eps:.4g} at delta = {DELTA:g}"
-        )
-        confirm(lower <= allowed.eps, words.__str__)
+        if lower > allowed.eps:
+            raise CheckFailed(
+                f"an attack on {ROUNDS} rounds of {algorithm.name!r} certifies eps >= {lower:.4g}, where "
+                f"its event allows {allowed.eps:.4g} at delta = {DELTA:g}"
+            )
 
 
 def _worlds(algorithm: Algorithm, values: Mapping[str, Any], d: int) -> Worlds:
@@ -94,10 +93,8 @@ def _worlds(algorithm: Algorithm, values: Mapping[str, Any], d: int) -> Worlds:
         "cohort": CLIENTS,
     }
     kept = {name: values[name] for name in algorithm.needs if name in values.keys() - ELSEWHERE}
-    if (
-        "k" in kept
-    ):  # all coordinates: what a message leaves out hides a part of what the others say
-        kept["k"] = dim
+    # all coordinates are sent: what a message leaves out hides a part of what the others say
+    kept |= {"k": dim} if "k" in kept else {}
     given = {name: v for name, v in {**kept, **asked}.items() if name in algorithm.names}
     require("eps" in given, "no noise can be calibrated for it")
     facts = facts_of(problem, ROUNDS)
@@ -121,9 +118,9 @@ def _statistics(worlds: Worlds, seeds: Iterable[int]) -> Iterator[tuple[Floats, 
     """Yield rules in both worlds, (runs, rules), which a quarter of the runs of each seed fits."""
     some = np.unique(np.linspace(0, worlds.direction.size - 1, COORDINATES).astype(int))
     given = worlds.records, worlds.problem, worlds.hp, worlds.direction, some
-    keys = [jax.random.split(jax.random.key(seed), RUNS) for seed in seeds]
-    for each in keys:
-        seen = np.asarray(_seen(worlds.algorithm, each, *given), np.float64)
+    for seed in seeds:
+        keys = jax.random.split(jax.random.key(seed), RUNS)
+        seen = np.asarray(_seen(worlds.algorithm, keys, *given), np.float64)
         require(np.isfinite(seen).all(), "its messages are not finite")
         yield _rules(seen)
 
@@ -169,12 +166,12 @@ def _seen(
     def one(key: Key, rows: Array) -> Array:
         train = (problem.train[0].at[0].set(rows), problem.train[1].at[0].set(1.0))
         here = dataclasses.replace(problem, train=train)
-        x, _ = observed(algorithm, ROUNDS, key, here, hp, listens=False)
+        told = by_messages(algorithm) if listens else algorithm
+        x, sent = observed(told, ROUNDS, key, here, hp, listens=listens)
+        if listens and body.fused:  # its own rounds compute no message, and draw the mean's noise
+            x, _ = observed(algorithm, ROUNDS, key, here, hp, listens=False)
         steps = read(jnp.mean(x[1:] - x[:-1], axis=1))
-        if not listens:
-            return steps
-        _, sent = observed(by_messages(algorithm), ROUNDS, key, here, hp, listens=True)
-        return jnp.concatenate([steps, read(sent[:, 0])])
+        return jnp.concatenate([steps, read(sent[:, 0])]) if listens else steps
 
     at_once = max(1, NUMBERS // (problem.train[0].size * ROUNDS))
     both: Array = jax.lax.map(

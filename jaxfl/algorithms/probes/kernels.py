@@ -1,4 +1,4 @@
-"""A kernel of a user's own beside ``vmap(grad)`` of the loss."""
+"""Compare a kernel of a user's own with ``vmap(grad)`` of the loss."""
 
 from __future__ import annotations
 

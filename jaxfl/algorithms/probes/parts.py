@@ -12,11 +12,13 @@ import numpy as np
 from jaxfl.algorithms.probes.laws import ERRORS, confirm, equal, mean_is, scattered
 from jaxfl.core.errors import InputError, shown
 from jaxfl.core.params import check
+from jaxfl.core.schedules import Schedule
 from jaxfl.core.types import (
     Array,
     Channel,
     Compressor,
     Draw,
+    Estimator,
     Hyper,
     Key,
     Mechanism,
@@ -29,7 +31,9 @@ from jaxfl.core.types import (
 )
 from jaxfl.parts.compressors import dense
 from jaxfl.parts.mechanisms import noiseless
+from jaxfl.privacy.events import Mean
 from jaxfl.rounds.messages import release
+from jaxfl.rounds.transcript import sensitivity_of
 
 __all__ = ["check_part", "check_privacy"]
 
@@ -91,6 +95,8 @@ def check_privacy(part: Any, values: Mapping[str, Any], d: int, **numbers: float
     """
     if isinstance(part, Compressor):
         _distinct(part, values, d, min(500, max(8, SLOTS // d)))
+    if isinstance(part, Estimator):
+        _reach(part, values, d)
     for kind, names in PRIVATE.items():
         if isinstance(part, kind):
             for name in names:
@@ -157,7 +163,7 @@ def _distinct(
     if part.select is None:
         return np.ones((1, d), bool)
     caps = tuple(sorted(part.capacity(values, FACTS._replace(d=d)).items()))
-    numbers = {name: v for name, v in values.items() if isinstance(v, int | float)}
+    numbers = {name: v for name, v in values.items() if not isinstance(v, Schedule)}
     hp, select = Hyper(_hyper(part.params, numbers).values, caps), part.select
     keys = jax.random.split(jax.random.key(seed), times)
     draw = jax.jit(jax.vmap(lambda key: select(key, d, hp)))(keys)
@@ -178,6 +184,24 @@ def _distinct(
         ),
     )
     return live
+
+
+def _reach(part: Estimator, values: Mapping[str, Any], d: int) -> None:
+    """Raise where the terms of an estimator add up to more than its sensitivity."""
+    if part.sensitivity is None:
+        return
+    declared = part.sensitivity(values)
+    terms = sensitivity_of(part._replace(sensitivity=None), values, d)
+    if terms is None or not isinstance(declared, Mean) or np.isfinite(declared.whole):
+        return
+    found, allowed = terms(values).clip, declared.clip * declared.over_b
+    confirm(
+        found <= allowed * (1 + 1e-6),
+        lambda: (
+            f"The terms of the estimator {part.name!r} add up to {found:.4g}, and its sensitivity allows "
+            f"{allowed:.4g}"
+        ),
+    )
 
 
 def _mean(part: Compressor, given: Given) -> None:

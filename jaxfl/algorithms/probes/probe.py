@@ -12,7 +12,7 @@ from jaxfl.algorithms.probes import kernels, parts
 from jaxfl.algorithms.probes.attack import ELSEWHERE, attack
 from jaxfl.algorithms.probes.laws import CheckFailed
 from jaxfl.algorithms.standing import KERNEL, WAY, in_words, standing, users_parts
-from jaxfl.core.errors import InputError, one_line
+from jaxfl.core.errors import one_line
 from jaxfl.core.identity import code_of
 from jaxfl.core.schedules import Schedule
 from jaxfl.core.types import Algorithm, Problem
@@ -38,12 +38,11 @@ def probed(
     if found.kind not in (Kind.DECLARED, Kind.STATED) or body is None:
         return found
     mine = users_parts(algorithm, problem) if found.kind == Kind.DECLARED else {}
-    different = {str(sorted(_own(mine, values, SIZES).items())): values for values in settings}
+    code = code_of((algorithm.event, type(body), *body.roles.values()))
+    different = [*{str(_own(mine, values, SIZES)): values for values in settings}.items()]
     some = np.unique(np.linspace(0, len(different) - 1, SETTINGS).astype(int))
-    for number in some.tolist():
-        numbers, values = list(different.items())[number]
-        parts_of: Any = (algorithm.event, type(body), *body.roles.values())
-        key = code_of(parts_of), found.code, algorithm.name, d, numbers
+    for numbers, values in (different[i] for i in some):
+        key = code, found.code, algorithm.name, d, numbers
         if key not in _known:
             with jax.default_device(jax.local_devices(backend="cpu")[0]):
                 _known[key] = _probed(algorithm, problem, values, d, mine, found)
@@ -75,9 +74,7 @@ def _probed(
     except Exception as error:
         if found.kind == Kind.STATED:  # the user's word, on which no probe could look
             return found
-        what = "cannot be probed," if isinstance(error, InputError) else "raises"
-        where = "" if isinstance(error, InputError) else " on the small problem of a probe"
-        why = f"no claim: {words} {what} {one_line(error)}{where}; {WAY}"
+        why = f"no claim: {words} cannot be probed on a small problem ({one_line(error)}); {WAY}"
         return Standing(Kind.NONE, why)
     if found.kind == Kind.STATED:
         return found
