@@ -263,8 +263,7 @@ ROWS["probed", "estimator"] |= {
 ROWS["refuted", "estimator"] |= {
     "scaled terms of a network": lambda: network(estimator=batch(gradient=LOUD)),
 }
-ROWS["no claim", "estimator"] |= {
-    "a lower sigma": batch(pace=lambda key, t, hp: {"sigma": quiet(hp)}),
+ROWS["refused", "estimator"] |= {
     "terms that grow with the model": batch(
         gradient=Gradient(
             lambda shared, x, hp: (
@@ -273,6 +272,9 @@ ROWS["no claim", "estimator"] |= {
         ),
         sensitivity=None,
     ),
+}
+ROWS["no claim", "estimator"] |= {
+    "a lower sigma": batch(pace=lambda key, t, hp: {"sigma": quiet(hp)}),
     "raw data in what is public": batch(
         gradient=batch().gradient._replace(
             public=lambda shared, slope, x, hp: slope(x) + shared,

@@ -818,7 +818,7 @@ class Local(NamedTuple):
         init: (problem, x) -> (shared, memory): what all clients share, and what each remembers before the
             first round, leaves (n, ...).
         run: (client, x, shared, memory, problem, hp) -> (g, memory, gradients evaluated), with the client's
-            own ``memory``, leaves (...), and ``g = x - theta_i``, (d,), in place of the estimate for a
+            own ``memory``, leaves (...), and ``g = x - theta_i``, (d,), as its estimate for a
             client that moves the model x to theta_i.
         message_bound: host: values -> (norm, std), a bound on the norm of g without its noise, and the
             standard deviation of the noise on each coordinate of g; None: no bound is known.
@@ -932,7 +932,7 @@ class Channel(NamedTuple):
         name: how the part is called in records and messages.
         init: (n, x, fused) -> (links, link) before the first round: the clients' ends, leaves (n, ...), and
             the server's.  Where rounds are ``fused``, only the server's end is read.
-        before: (link, g) -> what a client compresses in place of its estimate g, (d,).  A fused round
+        before: (link, g) -> what a client compresses instead of its estimate g, (d,).  A fused round
             calls it once, with the server's link and the mean estimate.
         after: (link, message, hp) -> a client's new link, once it has sent the message.
         receive: (link, mean, rate, hp, moved) -> (v, link): the server's estimate, (d,), and its new link.

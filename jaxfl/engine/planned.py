@@ -255,7 +255,7 @@ class Planned:
         cells = [cell for line in self.store.programs for cell in line["cells"]]
         for _, setting, T, _ in sorted(cells, key=lambda cell: -cell[2]):  # the last round is named
             if setting not in most:
-                # a run may go on without the rule that has ended it
+                # a run that its stopping rule ended may go on without that rule
                 before, mine = (
                     [{**a["options"], "stop": None}, a["given"], a["studies"][0]]
                     for a in (stored, now)

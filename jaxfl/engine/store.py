@@ -193,7 +193,7 @@ class Store(contextlib.ExitStack):
             return None
 
     def owner(self, number: int, *words: str) -> str:
-        """A chunk of this folder, and its digest, or the versions that go on with it bit for bit."""
+        """A chunk of this folder as text, with ``words``, or the versions that continue it bit for bit."""
         name = self.header["name"] if self.folder is not None else ""
         return json.dumps([digest(self.chunks[number]), *(words or VERSIONS), name])
 

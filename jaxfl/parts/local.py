@@ -1,4 +1,4 @@
-"""Local procedures: tau optimizer steps of a client on its own samples, in place of one estimate.
+"""Local procedures: tau optimizer steps of a client on its own samples, instead of one estimate.
 
 ::
 

@@ -61,7 +61,7 @@ class Body(NamedTuple):
         participation: who takes part.
         clip: "example"; or "batch": the whole estimate, which bounds no record's influence.
         noise: "fused": one draw of the noise of the mean where only the mean matters; or "per_client".
-        local: what a client runs in place of one estimate; None: one estimate.
+        local: what a client runs instead of one estimate; None: one estimate.
         aggregation: how the server gets the sum of the messages; None: it adds them up.
         storage: in which clients keep vectors: "exact", the precision of the model; or "bfloat16",
             "float16".

@@ -138,7 +138,7 @@ def select(
 
 
 def publishing(grid: Grid) -> tuple[str, str]:
-    """What the proven eps of each run covers, and what is said of publishing several runs."""
+    """What the proven eps of a run covers, and a sentence about publishing several runs."""
     several = bool(_proven(grid.cells).sum() * grid.ds.sizes["seed"] > 1)
     own, deltas = ", for one run published alone" * several, grid.cells["delta_of_eps"].dropna()
     alone = f"ε at δ = {number(deltas.iloc[0])}{own}." if deltas.nunique() == 1 else ""

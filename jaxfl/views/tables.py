@@ -256,7 +256,7 @@ def table(
     grid = Grid.of(relabelled(ds, labels or {}))
     groups, reached = grid.groups(), {} if targets is None else targets.data_vars
     grid = Grid.of(grid.ds.assign(reached).transpose(*groups, ...))
-    # rows of one group are beside each other; without the axis, after all others
+    # rows of one group follow each other; rows without the axis come last
     cells = grid.cells.sort_values(groups, key=lambda labels: labels.isna(), kind="stable")
     grid = dataclasses.replace(grid, cells=cells)
     rule, shown = criterion_of(grid), shown_metrics(grid, metrics)
