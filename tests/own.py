@@ -55,7 +55,7 @@ class Case(NamedTuple):
     * "refused": a sentence before the first round;
     * "above": more is proven than was asked for, with a flag;
     * "proven": at most the eps that was asked for;
-    * "open": nothing that jaxfl sees tells it from a case that is proven.
+    * "open": no one looks, and the report says what it assumes.
     """
 
     name: str  # the role, and what breaks the proof, or why it holds
@@ -153,6 +153,8 @@ def traced(run: Any) -> Any:
 
 def fits(case: Case, found: Said) -> bool:
     """Whether the report says what is expected of the case."""
+    if case.expected == "open":
+        return "arrays in the user's parts" in found.text
     if case.expected == "unproven":
         return found.outcome in ("no claim", "refused", "refuted", "stated")
     if found.outcome != case.expected:
