@@ -17,7 +17,6 @@ from jaxfl.core.version import __version__
 from jaxfl.engine import executors, trackers
 from jaxfl.engine.callbacks import Evaluation
 from jaxfl.engine.functions import functions
-from jaxfl.engine.profiling import Profile, profile
 from jaxfl.engine.progress import Plan, Progress
 from jaxfl.engine.results import load
 from jaxfl.engine.simulate import Run, Stop, simulate
@@ -47,7 +46,6 @@ __all__ = [
     "InputError",
     "Plan",
     "Problem",
-    "Profile",
     "Progress",
     "Run",
     "Stop",
@@ -74,7 +72,6 @@ __all__ = [
     "momentum",
     "plots",
     "privacy",
-    "profile",
     "register",
     "rounds",
     "sampling",

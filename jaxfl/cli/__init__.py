@@ -1,7 +1,7 @@
 """The command line: `jaxfl run`, `show`, `compare`, `plot`, `list`, `account` and others.
 
 * :mod:`~jaxfl.cli.build` -- build the algorithm and the problem of a :class:`Setup`
-* :mod:`~jaxfl.cli.compute` -- `jaxfl run`, `sweep` and `profile`: compute a :class:`Study` in its
+* :mod:`~jaxfl.cli.compute` -- `jaxfl run` and `jaxfl sweep`: compute a :class:`Study` in its
   folder, and show its result
 * :mod:`~jaxfl.cli.config` -- `--config FILE`: options of a command from a TOML file
 * :mod:`~jaxfl.cli.folder` -- the folder of a run or a sweep: ``config.json``, which --resume and
@@ -37,7 +37,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from jaxfl.cli.compute import run, run_profile
+from jaxfl.cli.compute import run
 from jaxfl.cli.config import Config, with_config
 from jaxfl.cli.imports import imported
 from jaxfl.cli.interrupt import Terminated
@@ -129,7 +129,6 @@ def run_help(words: Sequence[str]) -> None:
 
     reference and tools
       list [KIND]             list the available algorithms, models, data sets, partitions and parts
-      profile [ALGORITHM]     measure the time of each phase of a round
       completion SHELL        print a completion script for bash, zsh or fish
 
     `jaxfl COMMAND --help` explains a command, and `jaxfl run ALGORITHM --help` lists the
@@ -241,7 +240,6 @@ COMMANDS = {
         for name, answer in {"account": run_account, "calibrate": run_calibrate}.items()
     },
     "audit": Command(run_audit, one(question_parser, "audit")),
-    "profile": Command(run_profile, parser_of_runs),
     "completion": Command(run_completion, completion_parser),
     "-h": Command(run_help),
     "--help": Command(run_help),

@@ -1,4 +1,4 @@
-"""`jaxfl run`, `sweep` and `profile`: compute a :class:`Study` in its folder, and show its result."""
+"""`jaxfl run` and `jaxfl sweep`: compute a :class:`Study` in its folder, and show its result."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from jaxfl.cli.interrupt import Interrupts
 from jaxfl.cli.options import Session, Setup, Study, options
 from jaxfl.cli.parser import checked, larger, parse
 from jaxfl.cli.report import facts, head, print_files, print_json, print_table, summary
-from jaxfl.cli.written import command, flag, suggested
+from jaxfl.cli.written import command, suggested
 from jaxfl.core.errors import DivergedWarning, InputError, JaxflWarning, assigned, require
 from jaxfl.core.params import known
 from jaxfl.core.progress import Bar, plural
@@ -30,7 +30,6 @@ from jaxfl.data.loaders import LOADERS
 from jaxfl.engine import executors, trackers
 from jaxfl.engine.grid import Grid, lay_out
 from jaxfl.engine.plan import KEPT, Options
-from jaxfl.engine.profiling import profile
 from jaxfl.engine.progress import Plan, Progress, show
 from jaxfl.engine.results import RESULT
 from jaxfl.engine.session import How, check_names
@@ -39,13 +38,12 @@ from jaxfl.engine.sweep import swept
 from jaxfl.views.bounds import bounds, possible
 from jaxfl.views.plots import curves, draw
 from jaxfl.views.selection import AUTO, CRITERIA, select
-from jaxfl.views.tables import Table, by_rows, table
-from jaxfl.views.words import in_units
+from jaxfl.views.tables import table
 
 if TYPE_CHECKING:
     import xarray
 
-__all__ = ["absolute", "complete", "computing", "partial", "run", "run_profile"]
+__all__ = ["absolute", "complete", "computing", "partial", "run"]
 
 ROUNDS = 200
 
@@ -313,52 +311,6 @@ def absolute(given: dict[str, list[Any]]) -> dict[str, list[Any]]:
         name: [*map(readers[name], values)] if name in readers else values
         for name, values in given.items()
     }
-
-
-def run_profile(words: Sequence[str]) -> None:
-    """usage: jaxfl profile [ALGORITHM] [--OPTION VALUE ...]
-
-    Measure the time of one round by phase (random draws, reading samples, gradients, messages), of its
-    compilation and of an evaluation, and compare its arithmetic and memory traffic with a large matrix
-    product and a copy on the same machine.  The options are those of `jaxfl run`; no file is written.
-
-      jaxfl profile soteriafl_sgd --data mnist --model mlp --clients 100 --batch 32
-    """
-    import jax
-
-    study, session = parse("run", words)
-    for name in ("out", "resume", "extend", "force", "plan", "track", "no_plot"):
-        own = f"{flag(name)} is an option of `jaxfl run`, and `jaxfl profile` writes no file"
-        require(not getattr(session, name), own)
-    study = checked(dataclasses.replace(study, options=absolute(study.options)), "run")
-    numbers = {name: values[0] for name, values in study.numbers.items()}
-    with computing(study.setup):
-        algorithm, problem = choose_algorithm(study.setup), choose_problem(study.setup)
-        key, rounds = jax.random.key(study.seeds[0]), numbers.pop("rounds", None) or 100
-        found = profile(algorithm, problem, key, rounds, noise=study.setup.noise, **numbers)
-    if session.json:
-        whole = {**found._asdict(), "of_matmul": found.of_matmul, "of_copy": found.of_copy}
-        print_json({"algorithm": algorithm.name, "problem": problem.name, **whole})
-        return
-    d, T, again, held = problem.model.dim, found.round, found.evaluation, sum(found.memory.values())
-    each = {f"  {name}": f"{in_units(s, 's')}, {s / T:.1%}" for name, s in found.phases.items()}
-    sizes = held, found.data, found.scratch
-    state, data, scratch = (in_units(size, "B") for size in sizes)
-    flops, traffic = in_units(found.flops, "FLOP"), in_units(found.bytes, "B")
-    speed, rate = in_units(found.flops / T, "FLOP/s"), in_units(found.bytes / T, "B/s")
-    most, copy = in_units(found.matmul, "FLOP/s"), in_units(found.copy, "B/s")
-    cached = ", much of it in caches" * (found.of_copy > 1)
-    rows = {
-        "compilation": f"{found.trace:.2f} s tracing, {found.compile:.2f} s compiling one round",
-        "round": f"{in_units(T, 's')}, {1 / T:,.0f} rounds/s",
-        **each,
-        "evaluation": f"{in_units(again, 's')}, as long as {again / T:,.1f} rounds",
-        "arithmetic": f"{flops} a round, {speed}: {found.of_matmul:.1%} of a large matrix product ({most})",
-        "traffic": f"{traffic} a round, {rate}: {found.of_copy:.2g} times a copy ({copy}){cached}",
-        "memory": f"state {state}, data {data}, scratch of a round {scratch}",
-    }
-    words = f"{algorithm.name} on {problem.name}: {plural(problem.n, 'client')}, d = {d:,}; {found.device}"
-    print_table(Table(words, by_rows({"name": "", "words": ""}, [*rows.items()])))
 
 
 # --- what is shown -------------------------------------------------------------------------------

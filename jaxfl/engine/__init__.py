@@ -42,5 +42,4 @@ What is shown and returned:
 Without a session:
 
 * :mod:`~jaxfl.engine.functions` -- rounds as pure functions, for the user's own loop
-* :mod:`~jaxfl.engine.profiling` -- the time of a round by phase
 """

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
@@ -238,38 +237,6 @@ class Federated(Body):
             return g, rest
 
         return run
-
-    # --- for measurements ------------------------------------------------------------------------
-
-    def beginnings(self) -> dict[str, Callable[..., Array]]:
-        """Rounds that end after draws, samples or gradients, and return a number that needs them."""
-        if self.local is not None:
-            return {}
-        ends = ("draws", "samples", "gradients")
-        return {end: functools.partial(self._until, end) for end in ends}
-
-    def _until(self, end: str, key: Key, state: ServerState, problem: Problem, hp: Hyper) -> Array:
-        context, state, _ = self.begin(key, state, problem, hp)
-        none = Info(*(jnp.int32(0) for _ in Info._fields))
-
-        def needed(who: ClientBlock) -> PyTree:
-            work = estimates.work_of(self, context, who)
-            if end == "draws":
-                return work.rows, who.weight
-            if end == "samples":
-                return work.batch
-            if self.fused:
-                return estimates.mean_estimate(self, context, who, work)[0]
-            one = estimates.own_estimate(self, context)
-            return jax.vmap(lambda key, work: one(key, work)[0], (None, 0))(key, work)
-
-        def block(who: ClientBlock) -> Block:
-            leaves = [jnp.sum(a.astype(jnp.float32)) for a in jax.tree.leaves(needed(who))]
-            return sum(leaves[1:], leaves[0]), (), who.link, none
-
-        who = self.members(context.cohort, problem, state)
-        total: Array = blocks.stream(block, who, self.block_sizes(problem, context.hp))[0]
-        return total
 
     def rows_at_once(self, problem: Problem, hp: Hyper, elsewhere: bool) -> int:
         """The rows that a round reads at once, on CPUs or elsewhere."""

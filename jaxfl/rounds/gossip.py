@@ -277,10 +277,6 @@ class Gossip(Network):
         points: Array = state.x
         return points
 
-    def beginnings(self) -> dict[str, Callable[..., Array]]:
-        """No part of a round is measured by itself."""
-        return {}
-
     def rows_at_once(self, problem: Problem, hp: Hyper, elsewhere: bool) -> int:
         """The rows that a round reads at once."""
         return problem.n * hp.caps.get("batch", problem.m_max)

@@ -449,7 +449,6 @@ MISTAKES = {
     "run ldp_sgd --graph ring": "no part of ldp_sgd named 'graph'",
     "run ldp_sgd --choose-by loss": "--choose-by is an option of `jaxfl sweep`",
     "run --seeds 2": "--seed has 2 values",
-    "profile ldp_sgd --out x": "--out is an option of `jaxfl run`",
 }
 
 

@@ -167,7 +167,6 @@ ANSWERS = {
     "plot RUN --out pictures --format svg": {"files"},
     "list": {*KINDS},
     f"account ldp_sgd {QUESTION} --sigma 0": {"kind", "sigma", "eps", "delta", "method", "status"},
-    f"profile ldp_gd {SMALL} --lr 0.1": None,
     "audit ldp_gd --samples 4 --rounds 3 --runs 100 --eps 4 --delta 1e-3": None,
 }
 
