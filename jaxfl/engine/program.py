@@ -23,6 +23,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding
 
 from jaxfl.core.errors import require
+from jaxfl.core.interrupts import interrupts_deferred
 from jaxfl.core.schedules import Schedule
 from jaxfl.core.types import Algorithm, Array, Hyper, Info, Key, Problem, State
 from jaxfl.data.samples import plain
@@ -283,7 +284,9 @@ def _compile_for(
     else:
         where = (SingleDeviceSharding(place.devices[0]),) * len(arguments)
     call = jax.jit(program, donate_argnums=1, in_shardings=where, out_shardings=out)
-    return call.lower(*arguments).compile()
+    with interrupts_deferred():  # while it traces, JAX may lose an interrupt, or fail by it
+        lowered = call.lower(*arguments)
+    return lowered.compile()
 
 
 def _by_runs(

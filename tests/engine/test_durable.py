@@ -5,6 +5,7 @@ import errno
 import json
 import os
 import shutil
+import signal
 import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -339,6 +340,21 @@ def test_ctrl_c_saves_the_chunk(
     xarray.testing.assert_equal(again, full)
     assert calls.rounds == [*range(40, 60), *range(60)]
     assert next(now.done for now in seen if not now.doing) >= 3 * 40
+
+
+def test_an_interrupt_waits_for_the_end_of_tracing() -> None:
+    """JAX may lose it meanwhile, or fail in a way of its own."""
+    traced: list[str] = []
+
+    def metric(problem: jaxfl.Problem, x: jax.Array) -> jax.Array:
+        traced.append("begun")
+        signal.raise_signal(signal.SIGINT)
+        traced.append("ended")
+        return jnp.sum(x)
+
+    with pytest.raises(KeyboardInterrupt):
+        job(metrics={"own": metric}, **SLICED)
+    assert set(traced) == {"begun", "ended"}
 
 
 @pytest.mark.once
