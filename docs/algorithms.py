@@ -130,6 +130,8 @@ def _released(event: Any) -> str:
         return " And ".join(_released(each) for each in event.events)
     assert isinstance(event, Event)
     drawn = _drawn(event.sampling) if event.unit == "record" else "all clients"
+    if event.unit == "record" and event.sampling.m == 1:  # no draw protects
+        drawn = "whatever records are drawn"
     whose = "" if event.unit == "record" else "; protected are all records of a client"
     times = f"{event.releases} times" if event.releases > 1 else "once"
     return f"{OBSERVED[event.trust]}, {times}, from {drawn}; {_weight(event)}{whose}."

@@ -234,22 +234,22 @@ class Origin(enum.Enum):
 class Source(str):
     """Where a value comes from, as a text, and as the ``origin`` that code reads."""
 
-    origin: Origin
+    origin: Origin | None  # None: a text that a file holds does not say it
 
-    def __new__(cls, origin: Origin, text: str = "") -> Source:
-        source = super().__new__(cls, text or origin.value)
+    def __new__(cls, origin: Origin | None, text: str = "") -> Source:
+        source = super().__new__(cls, text or (origin.value if origin else ""))
         source.origin = origin
         return source
 
-    def __getnewargs__(self) -> tuple[Origin, str]:  # type: ignore[override]
+    def __getnewargs__(self) -> tuple[Origin | None, str]:  # type: ignore[override]
         return self.origin, str(self)
 
     @classmethod
     def read(cls, text: str) -> Source:
-        """The source whose text a file holds."""
+        """The source whose text a file holds; those of theorems and formulas look alike."""
         word = text.partition(":")[0]
         known = {origin.value: origin for origin in Origin}
-        return cls(known.get(word, Origin.THEOREM), text)
+        return cls(known.get(word), text)
 
 
 class Ask:

@@ -19,11 +19,12 @@ import numpy as np
 
 from jaxfl.core.checks import one_path
 from jaxfl.core.errors import InputError, JaxflWarning, require
+from jaxfl.core.hosts import on_host
 from jaxfl.core.memory import HOST, check_fits
 from jaxfl.core.params import at_most_one, number, whole
 from jaxfl.core.programs import keep_programs
 from jaxfl.core.progress import watching
-from jaxfl.core.types import Info, Key
+from jaxfl.core.types import Info, Key, Origin
 from jaxfl.engine import loop
 from jaxfl.engine.callbacks import Callback, Watch
 from jaxfl.engine.compute import Machine, Saves, TooLarge, budget
@@ -47,6 +48,7 @@ from jaxfl.engine.results import LABELS, RESULT
 from jaxfl.engine.runs import settings
 from jaxfl.engine.store import CHUNK, ROOM, Arrays, Store
 from jaxfl.engine.worker import Content
+from jaxfl.privacy.accountants import epsilon
 from jaxfl.privacy.events import Kind
 
 __all__ = ["Computed", "How", "check_names", "computed", "finished", "report_failures"]
@@ -55,6 +57,7 @@ COPIES = 2  # of the results in memory: of the chunks, and of the whole
 RUNS_ON_CPU = 256  # of a chunk: more are not faster there, and a chunk is saved when it is finished
 ENOUGH = 8  # runs of a chunk that share their draws, even where to evaluate them takes long
 RUNS = 4096
+FEWER = 10  # times fewer records than the median that a client has, to be named
 SERIES, OF_CLIENTS = 20, 4  # values kept per run and evaluation, and of each client, about
 MORE_MEMORY = {"memory": None}
 PREFIXES = ("used_", "applies_", "chosen_")  # of variables of results
@@ -132,6 +135,7 @@ def computed(
             store.open(how.resume or how.extend)
         planned = Planned(store, make(), key, options)
         _tell_refuted(planned.grid, how.strict)
+        _tell_small(planned.grid)
         here = how.executor is None
         machine = Machine(devices, planned.keys, options, how.memory) if here else None
         room = budget(how.memory, [HOST]) if machine is None else machine.available
@@ -173,6 +177,25 @@ def _tell_refuted(grid: Grid, strict: bool) -> None:
             require(not strict, why, "mend it, or leave out {strict}", suggested={"strict": True})
             words = f"{study.algorithm.name} has {why}"
             warnings.warn(JaxflWarning(words), stacklevel=4)
+
+
+def _tell_small(grid: Grid) -> None:
+    """Warn where the client with the fewest records sets the noise of all."""
+    for study in {id(study.problem): study for study in grid.studies}.values():
+        cell, count = study.cells[0], on_host(study.problem.count)
+        low, middle = int(count.min()), int(np.median(count))
+        noise, event = cell.sources.get("sigma"), study.algorithm.event
+        if noise is None or event is None or noise.origin is not Origin.CALIBRATED:
+            continue
+        if low * FEWER <= middle:
+            facts = cell.facts._replace(m=middle, sizes=(middle,))
+            eps = epsilon(event(cell.values, facts), cell.values["delta"]).eps
+            who = f"Client {study.problem.clients.name(int(count.argmin()))} has {low:,} records"
+            least = f"{who}, and the noise makes its eps {cell.values['eps']:.4g}"
+            words = f"{least}; that of a client with {middle:,}, the median, is {eps:.2g}"
+            if 2 * eps < cell.values["eps"]:
+                way = "leave out clients with few records, or ask for a larger {eps}"
+                warnings.warn(JaxflWarning(words, way, suggested={"eps": None}), stacklevel=4)
 
 
 def _plan(planned: Planned, fit: _Fit, how: How, alone: bool) -> list[int]:

@@ -105,7 +105,7 @@ def _erdos_renyi(p: float, seed: int) -> Graph:
 
 
 def mixing(W: Any, name: str = "matrix") -> Graph:
-    """A graph with the doubly stochastic matrix W."""
+    """A graph with the matrix W, symmetric and doubly stochastic."""
     W = numbers("W", W)
     require(
         W.ndim == 2 and W.shape[0] == W.shape[1],
@@ -119,6 +119,14 @@ def mixing(W: Any, name: str = "matrix") -> Graph:
             f"one misses it by {max(ends, -W.min()):.3g}"
         ),
         "metropolis(links) makes one of any graph",
+    )
+    skew = np.abs(W - W.T).max()
+    require(
+        skew <= ROUNDING,
+        lambda: (
+            f"A mixing matrix is symmetric, and this one differs from its transpose by {skew:.3g}"
+        ),
+        "(W + W.T)/2 is symmetric, with the same sums",
     )
     return _own(tuple(map(tuple, W.tolist())), name)
 

@@ -17,7 +17,8 @@ from jaxfl.problems.metrics import NUMBERS, even
 
 __all__ = ["dtype", "fingerprint", "largest_gradient", "objective"]
 
-SUMMED = 1 << 24  # the most entries of one client that are generated for a fingerprint
+SUMMED = 1 << 25  # the most entries that are generated for a fingerprint
+CLIENTS = 64  # whose generated samples a fingerprint reads, at most, evenly spaced
 DIGITS = 16  # of a fingerprint, in base 16
 
 
@@ -32,9 +33,10 @@ def fingerprint(problem: Problem) -> str:
     """A digest of the data of a problem, and of its model's frozen parameters."""
     out = hashlib.sha256()
     train = problem.train
-    if isinstance(train, GeneratedSamples):  # the samples of the first and the last client
-        ends = jnp.array([[0], [problem.n - 1]])
-        train = samples.samples(train, ends, jnp.arange(samples.few(train, SUMMED)))
+    if isinstance(train, GeneratedSamples):  # of some clients, the first and the last among them
+        some = np.unique(np.linspace(0, problem.n - 1, CLIENTS).astype(np.int32))
+        rows = jnp.arange(samples.few(train, SUMMED // len(some)))
+        train = samples.samples(train, jnp.asarray(some)[:, None], rows)
     model, held = problem.model, (problem.test, problem.x0, problem.validation, problem.test_owner)
     frozen = None if model.trained is None else model.unravel(jnp.zeros(model.dim))
     parts = (train, problem.count, *held, problem.weights, frozen)

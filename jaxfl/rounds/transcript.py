@@ -46,8 +46,7 @@ __all__ = [
     "turns",
 ]
 
-BOUNDS = ("clip", "gradient_bound")
-READ = (*BOUNDS, "batch")  # by events, besides the noise
+READ = ("clip", "gradient_bound", "batch")  # by events, besides the noise
 POINTS = 3  # at which scales and bounds of terms have to agree
 PRECISION = 1e-4  # by which a std may differ in single and in double precision
 
@@ -87,15 +86,14 @@ def event(body: AnyBody, values: Values, facts: ProblemFacts) -> Any:
             return events.NoClaim("clip='batch' needs an estimator that leaves clipping to it")
 
     def client(m: int) -> Any:
-        r = facts.noises(senders, m)  # the ratio of clip to noise in a sum, at one client's sigma
+        r = facts.noises(senders, m)  # independent noises of one client's size in a sum
 
         def part(some: Rounds) -> events.Event:
             now = some.values
-            bounds = {name: now[name] / r**0.5 for name in BOUNDS if name in now}
             return events.Event(
                 drawn(sampler, now, facts, m),
-                sensitivity(now if r == 1 else {**now, **bounds}),
-                some.std,
+                sensitivity(now),
+                some.std * r**0.5,
                 some.number,
                 trust="secure_sum" if hidden else "local_transcript",
             )

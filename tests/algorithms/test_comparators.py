@@ -393,6 +393,15 @@ def test_a_record_moves_what_clients_send_by_what_they_remember(
         assert found == pytest.approx(float(gdp_eps(reach(batch) * 25**0.5 / 4.0, 1e-4)), rel=1e-6)
 
 
+def test_dice_sgd_claims_nothing_of_batches_of_a_fixed_size() -> None:
+    """Its authors add or remove a record, which these do not allow."""
+    given = {"clip": 0.5, "error_clip": 0.2, "batch": 3, "lr": 0.1, "eps": 4.0}
+    for sampler in ("with_replacement", "without_replacement", "shuffled"):
+        plan = planned(jaxfl.algorithm("dice_sgd", sampler=sampler), a_problem(), 4, **given)
+        assert plan.claim is None
+        assert plan.eps(plan.values["delta"]) == pytest.approx(4.0, rel=1e-3)
+
+
 def test_the_authors_of_dice_sgd_claim_the_noise_of_dp_sgd_made_longer() -> None:
     """With no error to add, the claim is the eps of DP-SGD; with C2 = C1/b, sigma is sqrt(3) times it."""
     problem, given = a_problem(n=1, m=40), {"clip": 0.5, "batch": 4, "delta": 1e-4}

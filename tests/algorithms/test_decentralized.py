@@ -57,6 +57,7 @@ test_mistakes_are_explained = refusals(
     (lambda: graphs.graph("ring:3"), "must read complete, ring, grid or erdos_renyi"),
     (lambda: graphs.mixing([[0.5, 0.4], [0.5, 0.6]]), "misses it by 0.1"),
     (lambda: graphs.mixing(np.ones((2, 3))), "is square"),
+    (lambda: graphs.mixing(np.roll(np.eye(3), 1, 0)), "differs from its transpose by 1:"),
     (lambda: graphs.mixing(np.eye(3)).matrix(2), "of 3 clients, and there are 2"),
     (lambda: graphs.erdos_renyi(0.0), "p = 0.0 must be above 0"),
     (lambda: graphs.erdos_renyi(1e-6).matrix(50), "no connected graph"),

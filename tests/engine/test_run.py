@@ -22,6 +22,7 @@ from jaxfl.core.types import Info, ProblemFacts
 from jaxfl.engine import compute, program
 from jaxfl.engine.loop import MOST_OF_CALL
 from jaxfl.problems.facts import facts_of
+from jaxfl.problems.identity import fingerprint
 
 NUMBERS = {**QUIET, "k": 3, "batch": 4}
 FREE = {**QUIET, "batch": 4}
@@ -311,6 +312,31 @@ def test_a_run_that_taught_nothing_says_so(key: jax.Array, given: dict, words: s
     assert said == run.warnings
     assert len(said) == bool(words)
     assert all(re.search(words, text) for text in said)
+
+
+@pytest.mark.parametrize(("least", "names"), [(9, True), (300, False)])
+def test_a_client_that_sets_the_noise_of_all_is_named(least: int, names: bool) -> None:
+    rng = np.random.default_rng(0)
+    sizes = (500, least, 600, 700)
+    clients = [(rng.normal(size=(m, 3)), rng.integers(0, 2, m)) for m in sizes]
+    data = jaxfl.data.from_clients(clients, classes=2)
+    problem = jaxfl.make_problem(jaxfl.models.logistic(3), data)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", JaxflWarning)
+        jaxfl.sweep("ldp_sgd", problem, jax.random.key(0), 5, eps=[4, 8], batch=4, lr=1e-3)
+    words = "Client 1 has 9 records, and the noise makes its eps 4; that of a client with 550, the median"
+    assert [words in str(each.message) for each in caught] == [True] * names
+
+
+def test_generated_data_are_told_apart_by_clients_in_the_middle() -> None:
+    def made(odd: int) -> str:
+        def make(source: jax.Array, i: jax.Array, j: jax.Array) -> tuple[jax.Array, jax.Array]:
+            return source[j] + (i == odd), jnp.int32(0)
+
+        data = jaxfl.data.generated(make, 40, 3, source=jnp.ones((3, 2)), classes=2)
+        return fingerprint(jaxfl.make_problem(jaxfl.models.logistic(2), data))
+
+    assert made(-1) == made(-1) != made(17)
 
 
 def test_unscaled_features_are_told_until_they_are_standardised() -> None:

@@ -87,7 +87,8 @@ def test_other_samplers_release_every_step() -> None:
         found, claim = event_of("private_local_sgd", equal(), **parts)
         assert found.sampling.scheme == "without_replacement"
         assert found.releases == 12 * tau
-        assert found.sensitivity == Mean(0.7 / math.sqrt(6) if hides else 0.7)
+        assert found.sensitivity == Mean(0.7)
+        assert found.sigma == pytest.approx(1.5 * math.sqrt(6) if hides else 1.5)
         assert claim is None
 
 

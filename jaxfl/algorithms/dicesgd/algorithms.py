@@ -53,6 +53,7 @@ from jaxfl.rounds.federated import Federated
 __all__ = ["dice_sgd"]
 
 C2 = Param("error_clip", "bound C2 on the norm of the error that is added", open_low=True)
+VARY = ("poisson", "full", "single_pass")  # schemes that a record may be added to
 OURS = "chosen by jaxfl, since the paper gives no constants"
 
 
@@ -134,9 +135,14 @@ class PaperRules(NamedTuple):
             eta = min(eta, math.sqrt(2 * facts.n * N["gap"] / (L * T * facts.d)) / sigma)
         N.theorem("lr", eta, f"min(1/(2L), sqrt(2 n gap/(L T d))/sigma), {OURS}")
 
-    def formula(self, values: Mapping[str, Any], facts: ProblemFacts, asked: Asked) -> Claim:
-        """The noise of the authors' code, of the client with the fewest records."""
+    def formula(self, values: Mapping[str, Any], facts: ProblemFacts, asked: Asked) -> Claim | None:
+        """The noise of the authors' code, of the client with the fewest records.
+
+        It adds or removes a record, which batches of a fixed size do not allow.
+        """
         rows = transcript.drawn(self.body.estimator.sampler, values, facts, facts.m)
+        if rows.scheme not in VARY and rows.b < rows.m:
+            return None
         times, way = transcript.turns(self.body, values, facts), asked.way
         bounds = float(values["clip"]), float(values["error_clip"])
         return claims.dice(*bounds, rows, times, values["delta"], **way)
