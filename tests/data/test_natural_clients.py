@@ -381,8 +381,8 @@ test_mistakes_in_examples = refusals(
     (examples(client="age", clients=None, how="iid"), "how = 'iid' goes with clients="),
     (examples(features="name"), "'name' holds text, and features are numbers"),
     (examples(classes=2), "labels of 'examples' hold 2, and must be whole numbers in 0..1"),
-    (spoilt(image=IMAGES[0, :2]), r"row 1, has .* \(2, 4\) as 'image', and row 0 .* \(4, 4\)"),
-    (spoilt(label=None), "row 1, has None as 'label', and row 0 0: make it like"),
+    (spoilt(image=IMAGES[0, :2]), r"row 1, has uint8.2, 4. as 'image', and row 0 uint8.4, 4.:"),
+    (spoilt(label=None), "row 1, has None as 'label': fill it in"),
 )
 
 
