@@ -19,8 +19,9 @@ from typing import Any
 from jaxfl.core import provenance
 from jaxfl.core.identity import arrays_of, code_of, identity
 from jaxfl.core.types import Algorithm, Estimator, Kernel, Problem
+from jaxfl.data.samples import example
 from jaxfl.privacy.events import Kind, Standing
-from jaxfl.problems.facts import escapes, example_of
+from jaxfl.problems.facts import escapes
 from jaxfl.rounds import transcript
 
 __all__ = ["WAY", "derived", "in_words", "ours", "own_rounds", "standing", "users_parts", "weaker"]
@@ -178,7 +179,7 @@ def _foreign(algorithm: Algorithm, problem: Problem | None) -> Iterator[str]:
         yield f"the {_changed(algorithm)} of {algorithm.name!r}, which compose did not make of its parts"
     elif (key, identity(algorithm.event)) not in _events:
         yield f"the event of {algorithm.name!r}, which describes other rounds"
-    if problem is not None and (beyond := escapes(problem.model, example_of(problem.train))):
+    if problem is not None and (beyond := escapes(problem.model, example(problem.train))):
         yield f"the loss of the model {problem.model.name!r}, which may see other examples ({beyond})"
 
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from jaxfl.core.checks import finite
+from jaxfl.core.checks import finite, kind_of
 from jaxfl.core.errors import InputError, attempt, listed, require, shown
 from jaxfl.core.params import closest, reads
 
@@ -162,16 +162,13 @@ def rows_of(
             for name, values in out.items():
                 if name not in row:
                     _one_of([*row], name, f"{who}, row {j},")
-                value = np.asarray(row[name])
-                values.append(value)
-                if value.dtype.kind == "O":
-                    none = f"{who}, row {j}, has {shown(row[name])} as {name!r}"
-                    raise InputError(none, "fill it in, or leave that row out")
-                if value.shape != values[0].shape or _text(value) != _text(values[0]):
+                values.append(value := np.asarray(row[name]))
+                alike = value.shape == values[0].shape and _text(value) == _text(values[0])
+                if value.dtype.kind == "O" or not alike:
+                    first = "" if alike else f", and row 0 {kind_of(values[0])}"
                     raise InputError(
-                        f"{who}, row {j}, has {name!r} of shape {value.shape} and type {value.dtype}, and "
-                        f"row 0 {values[0].shape} and {values[0].dtype}",
-                        "make them alike",
+                        f"{who}, row {j}, has {kind_of(row[name])} as {name!r}{first}",
+                        "fill it in, make it like the others, or leave that row out",
                     )
     require(out[columns[0]], lambda: f"{who} has no rows", "check it")
     stacked = {name: np.stack(values) for name, values in out.items()}

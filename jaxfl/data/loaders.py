@@ -9,8 +9,7 @@ import io
 import math
 import os
 import tarfile
-import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial, wraps
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,8 @@ from typing import Any
 import numpy as np
 
 from jaxfl.core.checks import bind, kind_of, one_path
-from jaxfl.core.errors import InputError, require
+from jaxfl.core.errors import attempt, require
+from jaxfl.core.files import reading
 from jaxfl.core.memory import HOST, free
 from jaxfl.core.params import known, whole
 from jaxfl.data import sources
@@ -81,7 +81,7 @@ def load_libsvm(
     classes: int | None = None,
     scale: bool = False,
 ) -> Dataset:
-    """Any LIBSVM file (plain, .gz or .bz2), dense.
+    """Any LIBSVM file (plain, gzip or bzip2), dense.
 
     ``features`` is the number of columns; the files decide if it is None.  ``classes=None`` takes
     two distinct labels for a binary problem, up to 1000 integers for classes, anything else for
@@ -89,17 +89,12 @@ def load_libsvm(
     order of the training file's.  With ``scale=True`` each feature has mean 0 and deviation 1 on the
     training file (`standardise`).
     """
-    files = []
-    for name in (path,) if test is None else (path, test):
-        file = Path(os.path.expanduser(one_path("path", name)))
-        way = "name the LIBSVM file in it" if file.is_dir() else "check the path"
-        why = "is a folder" if file.is_dir() else "is not a file"
-        problem = f"{str(name)!r} {why if file.exists() else 'does not exist'}"
-        require(file.is_file(), problem, way)
-        files.append(str(file))
+    given = [one_path("path", name) for name in ((path,) if test is None else (path, test))]
+    files = [os.path.expanduser(file) for file in given]
     note = f"LIBSVM file {path}"
     require(isinstance(scale, bool), "must be True or False", scale=scale)
-    data = _dense_libsvm(files, files, Path(path).name, features, classes, note)
+    lines = [_Lines(Path(file)) for file in files]
+    data = _dense_libsvm(lines, files, Path(path).name, features, classes, note)
     return standardise(data, per_feature=True)[0] if scale else data
 
 
@@ -107,33 +102,24 @@ def load_libsvm(
 
 
 def _dense_libsvm(
-    files: list[Any],
+    files: Sequence[Any],
     names: list[str],
     name: str,
     features: int | None,
     classes: int | None,
     note: str,
 ) -> Dataset:
-    if features is not None:
-        features = whole("features", features, 1)
     from sklearn.datasets import load_svmlight_files
 
     shown = " and ".join(names)
-    lines = [_Lines(file) if isinstance(file, str) else file for file in files]
-    try:
-        parts = load_svmlight_files(lines, n_features=features, dtype=np.float32)
-    except InputError:
-        raise
-    except (ValueError, OSError, EOFError, OverflowError, zlib.error) as error:
-        if "n_features" in str(error):
-            way_out = f"an index exceeds features={features}; raise it or leave it out"
-        elif any(map(_gzipped, files)):
-            way_out = "it is gzipped, and its name must end in .gz"
-        else:
-            reason = str(error).strip().splitlines()[0].rstrip(".") if str(error) else "damaged"
-            way_out = f"{reason}; each line must read 'label index:value index:value ...'"
-        raise InputError(f"{shown} cannot be read as LIBSVM data", way_out) from None
+    way = "each line must read 'label index:value index:value ...'"
+    with attempt(f"{shown} cannot be read as LIBSVM data", way):
+        parts = load_svmlight_files(files, dtype=np.float32)
     data, targets = parts[0::2], [np.asarray(y, np.float64) for y in parts[1::2]]
+    widest = data[0].shape[1]
+    columns = widest if features is None else whole("features", features, 1)
+    wide = f"{shown} has an index that exceeds features={columns}"
+    require(widest <= columns, wide, "raise it, or leave it out")
     for matrix, y, file in zip(data, targets, names, strict=True):
         require(
             matrix.nnz, lambda: f"LIBSVM file {file} holds no examples with features", "check it"
@@ -145,7 +131,7 @@ def _dense_libsvm(
             ),
             "clean or scale it first",
         )
-        rows, columns = matrix.shape
+        matrix.resize(rows := len(y), columns)
         size = matrix.dtype.itemsize * rows * columns
         room = min(DENSE_BYTES, free(HOST) // COPIES)
         require(
@@ -166,70 +152,44 @@ def _dense_libsvm(
 class _Lines:
     """The lines of a file for scikit-learn; raise before they fill the memory."""
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    read = None  # scikit-learn iterates over what has this name
 
-    def read(self) -> bytes:
-        raise NotImplementedError  # scikit-learn iterates over what has this method
+    def __init__(self, path: Path) -> None:
+        self.path = path
 
     def __iter__(self) -> Iterator[bytes]:
-        packed: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open}
+        who, way = f"LIBSVM file {self.path}", "it may be damaged, or select rows or columns first"
         room, taken = free(HOST), 0
-        with packed.get(Path(self.name).suffix, open)(self.name, "rb") as file:
-            while line := file.readline(LINE + 1):
-                taken += PER_LINE + PER_ENTRY * line.count(b":")
-                require(
-                    len(line) <= LINE and taken <= room,
-                    lambda: (
-                        f"LIBSVM file {self.name} has "
-                        + (
-                            f"over {room:,} bytes of data"
-                            if taken > room
-                            else f"a line over {LINE:,} bytes"
-                        )
-                    ),
-                    "it may be damaged, or select rows or columns first",
-                )
-                yield line
-
-
-def _gzipped(file: Any) -> bool:
-    """Whether a path names a gzip file that its name does not say is one."""
-    if not isinstance(file, str) or file.endswith(".gz"):
-        return False
-    with open(file, "rb") as opened:
-        return opened.read(2) == b"\x1f\x8b"
+        with reading(self.path, "LIBSVM file"):
+            with open(self.path, "rb") as file:
+                start = file.read(2)
+            packed: dict[bytes, Any] = {b"\x1f\x8b": gzip.open, b"BZ": bz2.open}
+            with packed.get(start, open)(self.path, "rb") as file:
+                while line := file.readline(LINE + 1):
+                    taken += PER_LINE + PER_ENTRY * line.count(b":")
+                    require(len(line) <= LINE, lambda: f"{who} has a line over {LINE:,} bytes", way)
+                    require(taken <= room, lambda: f"{who} has over {room:,} bytes of data", way)
+                    yield line
 
 
 def _class_numbers(
     targets: list[Array], classes: int | None, shown: str
 ) -> tuple[list[Array], int]:
     values = np.unique(targets[0])
-    real: dict[str, Any] = {"suggested": {"classes": 0}}
-    require(
-        classes is not None or len(values) > 1,
-        lambda: f"{shown} has one training label, {values[0]:g}, in all rows",
-        "check the file, or give {classes} if it is a real target",
-        **real,
-    )
+    way, real = "give {classes} if they are real targets", {"classes": 0}
+    one = f"{shown} has one training label, {values[0]:g}, in all rows"
+    check = f"check the file, or {way}"
+    require(classes is not None or len(values) > 1, one, check, suggested=real)
     if classes is None:
         discrete = len(values) == 2 or bool((values == np.round(values)).all())
-        classes = len(values) if discrete and 1 < len(values) <= 1000 else 0
+        classes = len(values) if discrete and len(values) <= 1000 else 0
     if whole("classes", classes, 0) == 0:
         return [y.astype(np.float32) for y in targets], 0
-    require(
-        len(values) == classes >= 2,
-        lambda: f"does not agree with the {len(values)} distinct training labels of {shown}",
-        "give {classes} if they are real targets",
-        classes=classes,
-        **real,
-    )
-    require(
-        all(np.isin(y, values).all() for y in targets[1:]),
-        lambda: f"{shown} has labels in its test file that the training file lacks",
-        "give {classes} if they are real targets",
-        **real,
-    )
+    unlike = f"does not agree with the {len(values)} distinct training labels of {shown}"
+    require(len(values) == classes >= 2, unlike, way, suggested=real, classes=classes)
+    held = all(np.isin(y, values).all() for y in targets[1:])
+    other = f"{shown} has labels in its test file that the training file lacks"
+    require(held, other, way, suggested=real)
     return [np.searchsorted(values, y).astype(np.int32) for y in targets], classes
 
 

@@ -42,7 +42,7 @@ __all__ = [
 
 PyTree: TypeAlias = Any
 Array: TypeAlias = npt.NDArray[Any]
-BLOCK = 1 << 20  # numbers of a block of clients, in float64
+ROUNDING = 1e-12  # of a sum of squares, in float64
 SHOWN = 1 << 26  # numbers whose heterogeneity a summary measures: fractions of a second
 
 
@@ -353,12 +353,9 @@ def _feature_divergence(data: ClientData) -> float | None:
     sums = features.sum(axis=1, dtype=np.float64)  # padding is zero
     mean = sums.sum(axis=0) / count.sum()
     between = (np.square(sums - count * mean) / count).sum()
-    step, total = max(1, BLOCK // features[0].size), 0.0
-    for start in range(0, n, step):
-        part = features[start : start + step] - mean
-        owned = np.arange(m) < count[start : start + step]
-        total += np.einsum("nmp,nmp,nm->", part, part, owned)
-    return float(between / total) if total else 0.0
+    squares = np.einsum("nmp,nmp->p", features, features, dtype=np.float64)
+    total = (squares - count.sum() * mean**2).sum()
+    return float(between / total) if total > ROUNDING * squares.sum() else 0.0
 
 
 # --- checks --------------------------------------------------------------------------------------
@@ -592,15 +589,11 @@ def pad(blocks: Iterable[Array], counts: npt.NDArray[Any], like: Array) -> Array
 
 def _from_list(arrays: Sequence[PyTree], kind: np.dtype[Any] | None) -> tuple[PyTree, Any]:
     _some(arrays)
-    tables = [[c for c in jax.tree.leaves(tree) if is_frame(c)] for tree in arrays]
+    tables = [[list(c.columns) for c in jax.tree.leaves(tree) if is_frame(c)] for tree in arrays]
     for i, own in enumerate(tables):
-        for frame, like in zip(own, tables[0], strict=False):
-            here, there = column_names(frame, f"Client {i}"), column_names(like, "Client 0")
-            require(
-                here == there,
-                lambda: f"Client {i} has the columns {listed(here)}, and client 0 {listed(there)}",
-                "give all clients the same columns in the same order",
-            )
+        other = f"Client {i} has the columns {own}, and client 0 {tables[0]}"
+        alike = all(a == b for a, b in zip(own, tables[0], strict=False))
+        require(alike, other, "give all clients the same columns in the same order")
     trees = [_convert(tree, f"Client {i}", kind) for i, tree in enumerate(arrays)]
     first, treedef = _flatten(trees[0])
     hint = "; pass stacked=True if the leaves are already stacked over clients"

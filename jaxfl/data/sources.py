@@ -164,19 +164,15 @@ def _download(source: Source, cache: Path) -> str:
     """
     reason = ""
     for host in source.hosts:
-        temporary = ""
         try:
             cache.mkdir(parents=True, exist_ok=True)
-            handle, temporary = tempfile.mkstemp(dir=cache, prefix=".partial-")
-            os.close(handle)
-            _fetch(host + source.name, temporary)
-            reason, _ = _verify(source, Path(temporary).read_bytes())
-            if not reason:
-                os.replace(temporary, cache / source.name)
-                return ""
+            with tempfile.TemporaryDirectory(dir=cache, prefix=".partial-") as folder:
+                path = Path(folder) / source.name
+                _fetch(host + source.name, str(path))
+                reason, _ = _verify(source, path.read_bytes())
+                if not reason:
+                    os.replace(path, cache / source.name)
+                    return ""
         except (OSError, ValueError) as error:  # requests' errors are OSErrors
             reason = type(error).__name__
-        finally:
-            if temporary:
-                Path(temporary).unlink(missing_ok=True)
     return reason

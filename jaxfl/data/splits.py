@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -155,16 +155,9 @@ def _examples(
     name: str,
 ) -> tuple[Dataset, list[tuple[list[Array], tuple[str, ...]]]]:
     """The examples of rows that are dicts, and the rows of each client, in the training and test set."""
-    many = isinstance(features, list | tuple) and len(features)
+    many = isinstance(features, Iterable) and not isinstance(features, str)
     chosen: list[Any] = list(features) if many else [features]
-    for role, column in (
-        *(("features", one) for one in chosen),
-        ("label", label),
-        ("client", client),
-    ):
-        text = isinstance(column, str) or (role == "client" and column is None)
-        require(text, "must be the name of a column", **{role: column})
-    require(label not in chosen, "and the label are the same", features=features)
+    require(chosen and label not in chosen, "must be columns but the label", features=features)
     used = [*chosen, label]
     known_as = getattr(getattr(dataset, "features", None) or {}, "get", lambda name: None)(label)
     read = [rows_of(dataset, [*used, client] if client else used, "The data set")]

@@ -58,11 +58,8 @@ def synthetic(
     """
     n, m, d = whole("n", n, 1), whole("m", m, 1), whole("d", d, 1)
     test, classes = whole("test", test, 0), whole("classes", classes, 0)
-    alpha, beta, noise = (
-        number("alpha", alpha, least=0, most=LARGEST),
-        number("beta", beta, least=0, most=LARGEST),
-        number("noise", noise, least=0, most=LARGEST),
-    )
+    deviations = {"alpha": alpha, "beta": beta, "noise": noise}
+    alpha, beta, noise = (number(k, v, least=0, most=LARGEST) for k, v in deviations.items())
     nonnegative("spread", spread)
     require(classes != 1, "is no choice", "give 0 for real targets, or at least 2", classes=classes)
     published = known("variant", variant, VARIANTS)
@@ -98,11 +95,7 @@ def synthetic(
 
     count = np.full(n, m) if unequal is None else sizes(unequal, n * m, n, seed, spread=spread)
     x, y = draw(count, "synthetic rows")
-    if unequal is None:
-        train = (x.reshape(n, m, d), y.reshape(n, m))
-    else:
-        ends = np.cumsum(count)[:-1]
-        train = (pad(np.split(x, ends), count, x), pad(np.split(y, ends), count, y))
+    train = tuple(pad(np.split(a, np.cumsum(count)[:-1]), count, a) for a in (x, y))
     held = draw(np.full(n, test), "synthetic test rows") if test else None
     owner = np.repeat(np.arange(n, dtype=np.int32), test) if test else None
     count = count.astype(np.int32)

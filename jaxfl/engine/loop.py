@@ -26,7 +26,8 @@ from jaxfl.core.types import (
     ProblemFacts,
     State,
 )
-from jaxfl.problems.facts import example_of, multiplications
+from jaxfl.data.samples import example
+from jaxfl.problems.facts import multiplications
 from jaxfl.problems.metrics import evaluate_metrics
 
 __all__ = [
@@ -78,7 +79,7 @@ def work(problem: Problem, values: Mapping[str, Any], facts: ProblemFacts) -> Wo
     held = (problem.test, problem.validation)
     tests = [jax.tree.leaves(e)[0].shape[0] for e in held if e is not None]
     rows = value("batch", total / facts.n) * value("local_steps", 1.0)
-    each = multiplications(problem.model, example_of(problem.train))
+    each = multiplications(problem.model, example(problem.train))
     drawn = EXAMPLE * value("cohort", facts.n) * rows
     return Work(each * drawn + facts.d * STEP, each * (3.0 * seen + sum(tests)))
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +16,9 @@ from jaxfl.core.errors import require
 from jaxfl.core.hosts import on_host
 from jaxfl.core.types import Array, GeneratedSamples, Model, Problem, ProblemFacts, PyTree
 
-__all__ = ["escapes", "example_of", "facts_of", "multiplications"]
+__all__ = ["escapes", "facts_of", "multiplications"]
+
+T = TypeVar("T")
 
 # calls of other code, and functions that say themselves what a batch of them is
 BEYOND = frozenset({"custom_vmap_call", "pure_callback", "io_callback", "ffi_call"})
@@ -52,55 +54,51 @@ def facts_of(problem: Problem, rounds: int | None) -> ProblemFacts:
     )
 
 
-def example_of(train: PyTree) -> PyTree:
-    """The shapes and types of one example of the training data."""
-    if isinstance(train, GeneratedSamples):
-        place = jax.ShapeDtypeStruct((1,), jnp.int32)
-        made = jax.eval_shape(train.make, train.source, place, place)
-        return jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape[1:], a.dtype), made)
-    return jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape[2:], a.dtype), train)
+def remembered(read: Callable[[Model, PyTree], T]) -> Callable[[Model, PyTree], T]:
+    """``read(model, example)``, computed once for each model and type of example."""
+
+    @functools.lru_cache(maxsize=64)
+    def by_types(model: Model, treedef: Any, leaves: tuple[Any, ...]) -> T:
+        return read(model, jax.tree.unflatten(treedef, leaves))
+
+    @functools.wraps(read)
+    def call(model: Model, example: PyTree) -> T:
+        leaves, treedef = jax.tree.flatten(example)
+        return by_types(model, treedef, tuple(leaves))
+
+    return call
 
 
+@remembered
 def multiplications(model: Model, example: PyTree) -> float:
     """Those of the loss of one example in products, at least one per parameter, and in convolutions.
 
     One in a convolution counts as :data:`SLOWER`.
     """
-    leaves, treedef = jax.tree.flatten(example)
-    return _multiplications(model, treedef, tuple((leaf.shape, leaf.dtype) for leaf in leaves))
+    found = (times * _product(step) for times, step in _steps(_traced(model.loss, model, example)))
+    return max(float(model.dim), sum(found))
 
 
-@functools.lru_cache(maxsize=64)
-def _multiplications(model: Model, treedef: Any, leaves: tuple[Any, ...]) -> float:
-    return max(float(model.dim), _counted(_traced(model.loss, model, treedef, leaves)))
-
-
+@remembered
 def escapes(model: Model, example: PyTree) -> str:
     """What of a loss or its gradient may see other examples of a batch; empty if nothing may."""
-    leaves, treedef = jax.tree.flatten(example)
-    return _escapes(model, treedef, tuple((leaf.shape, leaf.dtype) for leaf in leaves))
-
-
-@functools.lru_cache(maxsize=64)
-def _escapes(model: Model, treedef: Any, leaves: tuple[Any, ...]) -> str:
     # custom derivatives are seen in the gradient alone
-    program = _traced(jax.value_and_grad(model.loss), model, treedef, leaves)
-    found = {step.primitive.name for step in _steps(program)}
+    program = _traced(jax.value_and_grad(model.loss), model, example)
+    found = {step.primitive.name for _, step in _steps(program)}
     return ", ".join(sorted(found & BEYOND))
 
 
-def _traced(function: Any, model: Model, treedef: Any, leaves: tuple[Any, ...]) -> Any:
+def _traced(function: Any, model: Model, example: PyTree) -> Any:
     """The program of a function of the model's vector and one example."""
-    example = jax.tree.unflatten(treedef, [jax.ShapeDtypeStruct(*leaf) for leaf in leaves])
     return jax.make_jaxpr(function)(jax.ShapeDtypeStruct((model.dim,), jnp.float32), example).jaxpr
 
 
-def _steps(program: Any) -> Iterator[Any]:
-    """All steps of a traced program, those of inner programs among them."""
+def _steps(program: Any, times: int = 1) -> Iterator[tuple[int, Any]]:
+    """All steps of a traced program and how often each runs, all branches counted together."""
     for step in program.eqns:
-        yield step
+        yield times, step
         for inner in _within(step):
-            yield from _steps(inner)
+            yield from _steps(inner, times * step.params.get("length", 1))
 
 
 def _within(step: Any) -> Iterator[Any]:
@@ -111,20 +109,16 @@ def _within(step: Any) -> Iterator[Any]:
             yield program
 
 
-def _counted(program: Any) -> float:
-    """The multiplications of a traced program; of a branch, those of all together."""
-    total = 0.0
-    for step in program.eqns:
-        name, given = step.primitive.name, step.params
-        if name == "dot_general":
-            (left, _), _ = given["dimension_numbers"]
-            of = math.prod(step.invars[0].aval.shape[axis] for axis in left)
-            total += step.outvars[0].aval.size * of
-        elif name == "conv_general_dilated":
-            kernel, out = step.invars[1].aval.shape, given["dimension_numbers"].rhs_spec[0]
-            total += SLOWER * step.outvars[0].aval.size * math.prod(kernel) / kernel[out]
-        total += given.get("length", 1) * sum(map(_counted, _within(step)))
-    return total
+def _product(step: Any) -> float:
+    """The multiplications of one step of a program."""
+    given, size = step.params, step.outvars[0].aval.size if step.outvars else 0
+    if step.primitive.name == "dot_general":
+        (left, _), _ = given["dimension_numbers"]
+        return float(size * math.prod(step.invars[0].aval.shape[axis] for axis in left))
+    if step.primitive.name == "conv_general_dilated":
+        kernel, out = step.invars[1].aval.shape, given["dimension_numbers"].rhs_spec[0]
+        return float(SLOWER * size * math.prod(kernel) / kernel[out])
+    return 0.0
 
 
 def _groups(count: Any, weights: Array | None) -> tuple[tuple[int, float, int], ...]:

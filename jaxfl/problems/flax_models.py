@@ -85,13 +85,14 @@ def flax_model(
     name = name or f"flax-{_name(module)}"
     reg, within = public.regularizer(regularizer), public.constraint(constraint)
     out = output(loss, 2, correct)
+    options = out, reg, within, init, trainable, name
     if isinstance(module, linen.Module):
         try:
-            return _linen_model(module, given, out, reg, within, init, trainable, name)
+            return _linen_model(module, given, *options)
         except TypeError as error:  # a field that cannot be hashed
             if "unhashable" not in str(error):
                 raise
-            return _model(_linen(module, given), given, out, reg, within, init, trainable, name)
+            return _linen_model.__wrapped__(module, given, *options)
     a_class = isinstance(module, type) and issubclass(module, linen.Module)
     require(
         not a_class and (isinstance(module, nnx.Module) or callable(module)),
@@ -100,7 +101,7 @@ def flax_model(
         lambda: f"pass {_name(module)}(...)" if a_class else "",
         module=module,
     )
-    return _model(_nnx(module, given), given, out, reg, within, init, trainable, name)
+    return _model(_nnx(module, given), given, *options)
 
 
 @functools.lru_cache(maxsize=64)

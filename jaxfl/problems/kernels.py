@@ -25,28 +25,29 @@ from jaxfl.core.types import Array, Kernel, PyTree
 from jaxfl.data.samples import Measured
 
 __all__ = [
-    "DenseFactors",
+    "Factors",
+    "combined",
     "dense_kernel",
     "generic_kernel",
-    "layer_shapes",
     "linear_kernel",
-    "of_layer",
+    "rowwise",
+    "scaled",
 ]
 
 OutputLoss = Callable[[Array, PyTree], Array]  # (output of one example, the example) -> scalar
 FLOOR = 1e-24  # far above what 32 bits lose of a square
 
 
-class DenseFactors(NamedTuple):
-    """Gradients ``sum_r u_lr v_lr'`` in every layer l; r has one value at a single point.
+class Factors(NamedTuple):
+    """Gradients of b examples: ``sum_r u_r v_r'`` in some layers, or whole in the others.
 
-    ``u`` (b, R, in) are the inputs of the layers after the first, with a trailing 1 where they have a
-    bias; the input of the first is the batch itself.  ``v`` are the deltas, (b, out) in the first
-    layer and (b, R, out) in the others.
+    ``pairs`` are u (b, R, in), with a trailing 1 where the layer has a bias, and v (b, R, out); an
+    embedding has tokens (b, R) in place of u.  ``whole`` are gradients (b, p), and of the first of some
+    dense layers v (b, out), as its u is the batch itself.
     """
 
-    u: tuple[Array, ...]
-    v: tuple[Array, ...]
+    pairs: tuple[tuple[Array, Array], ...]
+    whole: tuple[Array, ...]
 
 
 def linear_kernel(output_loss: OutputLoss) -> Kernel:
@@ -76,11 +77,6 @@ def linear_kernel(output_loss: OutputLoss) -> Kernel:
     )
 
 
-def layer_shapes(widths: Sequence[int], bias: bool) -> list[tuple[int, int]]:
-    """One matrix per layer: rows for its inputs, then one for the bias."""
-    return [(i + bias, o) for i, o in pairwise(widths)]
-
-
 def dense_kernel(
     widths: Sequence[int],
     output_loss: OutputLoss,
@@ -96,7 +92,7 @@ def dense_kernel(
     x are W_1, W_2, ... row by row, the bias being the last row of each.  ``activation`` takes the units of
     all examples of a batch.  ``apart`` makes the kernel of several layers.
     """
-    shapes = layer_shapes(widths, bias)
+    shapes = [(i + bias, o) for i, o in pairwise(widths)]  # the last of the rows is the bias
     ends = [sum(math.prod(s) for s in shapes[:l]) for l in range(len(shapes) + 1)]
     outputs = widths[-1]
     one = 1 if bias else 0
@@ -104,7 +100,7 @@ def dense_kernel(
     def matrices(x: Array) -> list[Array]:
         return [x[i:j].reshape(s) for (i, j), s in zip(pairwise(ends), shapes, strict=True)]
 
-    def factors(x: Array, batch: PyTree) -> DenseFactors:
+    def factors(x: Array, batch: PyTree) -> Factors:
         a, W = batch[0], matrices(x)
         z = a @ W[0][: widths[0]]
         if bias:
@@ -123,60 +119,67 @@ def dense_kernel(
         for W_l, slope in zip(W[:0:-1], slopes[::-1], strict=True):
             v.append((v[-1] @ W_l[: slope.shape[1]].T) * slope)
         v.reverse()
-        return DenseFactors(
-            tuple(u_l[:, None] for u_l in u), (v[0], *(v_l[:, None] for v_l in v[1:]))
-        )
+        pairs = zip(u, v[1:], strict=True)
+        return Factors(tuple((u_l[:, None], v_l[:, None]) for u_l, v_l in pairs), (v[0],))
 
-    def inner(F: DenseFactors, H: DenseFactors, batch: PyTree) -> Array:
-        totals = [(square(batch) + one) * dot(F.v[0], H.v[0])]
-        for u, v, s, t in zip(F.u, F.v[1:], H.u, H.v[1:], strict=True):
-            if apart:
-                totals.append(jnp.zeros_like(totals[0]))
-            for r in range(u.shape[1]):
-                for q in range(s.shape[1]):
-                    more = dot(u[:, r], s[:, q]) * dot(v[:, r], t[:, q])
-                    totals[-1] = totals[-1] + more
-        return jnp.stack(totals, axis=-1) if apart else totals[0]
+    def inner(F: Factors, H: Factors, batch: PyTree) -> Array:
+        totals = [(square(batch) + one) * dot(F.whole[0], H.whole[0])]
+        for (u, v), (s, t) in zip(F.pairs, H.pairs, strict=True):
+            across, along = dot(u[:, :, None], s[:, None]), dot(v[:, :, None], t[:, None])
+            totals.append(jnp.sum(across * along, axis=(1, 2)))
+        return jnp.stack(totals, axis=-1) if apart else sum(totals[1:], totals[0])
 
-    def contract(w: Array, F: DenseFactors, batch: PyTree) -> Array:
-        v = rowwise(w, F.v[0])
+    def contract(w: Array, F: Factors, batch: PyTree) -> Array:
+        v = rowwise(w, F.whole[0])
         parts = [crossed(v, batch[0]).reshape(-1)]
         if bias:
             parts.append(v.sum(axis=0))
-        for u, v_l in zip(F.u, F.v[1:], strict=True):
-            v = rowwise(w, v_l)
-            u, v = u.reshape(-1, u.shape[-1]), v.reshape(-1, v.shape[-1])
-            parts.append(crossed(v, u).reshape(-1))
+        for u, v in F.pairs:
+            v = rowwise(w, v).reshape(-1, v.shape[-1])
+            parts.append(crossed(v, u.reshape(-1, u.shape[-1])).reshape(-1))
         return jnp.concatenate(parts)
 
     width = sum(widths[1:]) + sum(h + one for h in widths[1:-1])
     layers = len(shapes) if apart else 1
-    found = Kernel(factors, inner, _scaled, _combined, contract, width, squares=True, layers=layers)
+    found = Kernel(factors, inner, scaled, combined, contract, width, squares=True, layers=layers)
     found = provenance.kernel(found)
     if apart or len(shapes) == 1:
         return found
     return found._replace(split=partial(dense_kernel, widths, output_loss, activation, bias, True))
 
 
-def _scaled(c: Array | float, F: DenseFactors) -> DenseFactors:
+def scaled(c: Array | float, F: Factors) -> Factors:
     """The factors of ``c_j g_j``."""
-    return F._replace(v=tuple(rowwise(of_layer(c, l), v) for l, v in enumerate(F.v)))
+    whole = tuple(rowwise(of_layer(c, l), g) for l, g in enumerate(F.whole))
+    last = enumerate(F.pairs, len(whole))
+    return Factors(tuple((u, rowwise(of_layer(c, l), v)) for l, (u, v) in last), whole)
 
 
-def _combined(coefs: Sequence[Array | float], points: Sequence[DenseFactors]) -> DenseFactors:
+def combined(coefs: Sequence[Array | float], points: Sequence[Factors]) -> Factors:
     """The factors of a sum over points."""
     # sum_p u_p v_p' = u_1 (sum_p v_p)' + sum_{p>1} (u_p - u_1) v_p': where points are close,
     # small differences remain in place of large numbers that cancel.
-    first, *rest = [_scaled(c, F) for c, F in zip(coefs, points, strict=True)]
-    if not rest:
+    first, *others = [scaled(c, F) for c, F in zip(coefs, points, strict=True)]
+    if not others:
         return first
-    u, v = [], [sum((F.v[0] for F in rest), first.v[0])]
-    for l in range(len(first.u)):
-        u_l = jnp.concatenate([F.u[l] for F in (first, *rest)], axis=1)
-        v_l = jnp.concatenate([F.v[l + 1] for F in (first, *rest)], axis=1)
-        u.append(jnp.concatenate([u_l[:, :1], u_l[:, 1:] - u_l[:, :1]], axis=1))
-        v.append(jnp.concatenate([v_l.sum(axis=1, keepdims=True), v_l[:, 1:]], axis=1))
-    return DenseFactors(tuple(u), tuple(v))
+    out = []
+    for l, (u, v) in enumerate(first.pairs):
+        more = [F.pairs[l] for F in others]
+        n = u.shape[1]
+        if any(u_p.shape[1] != n for u_p, _ in more):  # already sums themselves
+            us, vs = [u, *(u_p for u_p, _ in more)], [v, *(v_p for _, v_p in more)]
+        elif u.ndim == 2:  # what has the same token is added, and leaves zeros
+            same = [(u_p == u)[..., None] for u_p, _ in more]
+            us = [u, *(u_p for u_p, _ in more)]
+            vs = [jnp.where(e, 0, v_p) for e, (_, v_p) in zip(same, more, strict=True)]
+            equal = [jnp.where(e, v_p, 0) for e, (_, v_p) in zip(same, more, strict=True)]
+            vs.insert(0, sum(equal, v))
+        else:
+            us = [u, *(u_p - u for u_p, _ in more)]
+            vs = [sum((v_p for _, v_p in more), v), *(v_p for _, v_p in more)]
+        out.append((jnp.concatenate(us, axis=1), jnp.concatenate(vs, axis=1)))
+    whole = [sum(g[1:], g[0]) for g in zip(*(F.whole for F in (first, *others)), strict=True)]
+    return Factors(tuple(out), tuple(whole))
 
 
 def generic_kernel(

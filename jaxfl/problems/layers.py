@@ -27,10 +27,10 @@ import numpy as np
 from jaxfl.core import provenance
 from jaxfl.core.products import EXACT, crossed
 from jaxfl.core.types import Array, Kernel, Key, PyTree
-from jaxfl.problems.kernels import dot, generic_kernel, of_layer, rowwise
+from jaxfl.problems.kernels import Factors, combined, dot, generic_kernel, rowwise, scaled
 from jaxfl.problems.parameters import Layout, raveled
 
-__all__ = ["Back", "Block", "Call", "Factors", "Module", "Move", "Tapped", "layered_kernel"]
+__all__ = ["Back", "Block", "Call", "Module", "Move", "Tapped", "layered_kernel"]
 
 Move = Callable[[Array, Array, Array], tuple[Array, Any]]
 """(what enters a layer, what comes out, a tap) -> what comes out instead, and a note."""
@@ -103,16 +103,6 @@ class Module(NamedTuple):
     sample: jax.ShapeDtypeStruct
     flat_loss: Callable[[Array, PyTree], Array]  # the model's own
     name: str
-
-
-class Factors(NamedTuple):
-    """Gradients of b examples: pairs (b, R, K) and (b, R, C) of some layers, (b, p) of the others.
-
-    An embedding has tokens (b, R) in place of (b, R, K).
-    """
-
-    pairs: tuple[tuple[Array, Array], ...]
-    whole: tuple[Array, ...]
 
 
 def layered_kernel(module: Module) -> Kernel:
@@ -193,7 +183,7 @@ def _kernel(module: Module, layers: Sequence[Layer], apart: bool = False) -> Ker
 
     width = sum(layer.width for layer in layers) + sum(math.prod(params.shapes[i]) for i in rest)
     count = len(layers) + len(rest) if apart else 1
-    found = Kernel(factors, inner, _scaled, _combined, contract, width, layers=count)
+    found = Kernel(factors, inner, scaled, combined, contract, width, layers=count)
     found = provenance.kernel(found)
     if apart:
         return found
@@ -246,39 +236,6 @@ def _pair(
         us.append(v if call.transposed else u)
         vs.append(u if call.transposed else v)
     return (us[0], vs[0]) if len(us) == 1 else (jnp.concatenate(us), jnp.concatenate(vs))
-
-
-def _scaled(c: Array | float, F: Factors) -> Factors:
-    """The factors of ``c_j g_j``."""
-    whole = tuple(rowwise(of_layer(c, l), g) for l, g in enumerate(F.whole))
-    last = enumerate(F.pairs, len(whole))
-    return Factors(tuple((u, rowwise(of_layer(c, l), v)) for l, (u, v) in last), whole)
-
-
-def _combined(coefs: Sequence[Array | float], points: Sequence[Factors]) -> Factors:
-    """The factors of a sum over points."""
-    # As in dense layers: sum_p u_p v_p' = u_1 (sum_p v_p)' + sum_{p>1} (u_p - u_1) v_p'
-    first, *others = [_scaled(c, F) for c, F in zip(coefs, points, strict=True)]
-    if not others:
-        return first
-    out = []
-    for l, (u, v) in enumerate(first.pairs):
-        more = [F.pairs[l] for F in others]
-        n = u.shape[1]
-        if any(u_p.shape[1] != n for u_p, _ in more):  # already sums themselves
-            us, vs = [u, *(u_p for u_p, _ in more)], [v, *(v_p for _, v_p in more)]
-        elif u.ndim == 2:  # what has the same token is added, and leaves zeros
-            same = [(u_p == u)[..., None] for u_p, _ in more]
-            us = [u, *(u_p for u_p, _ in more)]
-            vs = [jnp.where(e, 0, v_p) for e, (_, v_p) in zip(same, more, strict=True)]
-            equal = [jnp.where(e, v_p, 0) for e, (_, v_p) in zip(same, more, strict=True)]
-            vs.insert(0, sum(equal, v))
-        else:
-            us = [u, *(u_p - u for u_p, _ in more)]
-            vs = [sum((v_p for _, v_p in more), v), *(v_p for _, v_p in more)]
-        out.append((jnp.concatenate(us, axis=1), jnp.concatenate(vs, axis=1)))
-    whole = [sum(g[1:], g[0]) for g in zip(*(F.whole for F in (first, *others)), strict=True)]
-    return Factors(tuple(out), tuple(whole))
 
 
 def _spread(layer: Layer, tokens: Array, v: Array) -> Array:

@@ -321,17 +321,19 @@ def cnn(
     filters = filters if channels is None else _widths("channels", channels)
     units = units if hidden is None else _widths("hidden", hidden)
 
-    def layers(nn: Any, a: Array) -> Array:
-        for width in filters:
-            a = nn.relu(nn.Conv(width, (5, 5))(a))
-            a = nn.max_pool(a, (window, window), strides=(2, 2), padding="SAME")
-        a = a.reshape(len(a), -1)
-        for width in units:
-            a = nn.relu(nn.Dense(width)(a))
-        return a
+    name = "cnn", *filters, f"pool{window}", *units
+    options = regularizer, constraint, init
+    return _deep(name, _cnn, (filters, window, units), shape, image, classes, options)
 
-    name = _named("cnn", *filters, f"pool{window}", *units)
-    return _deep(name, shape, image, classes, layers, regularizer, constraint, init)
+
+def _cnn(nn: Any, a: Array, filters: Sequence[int], window: int, units: Sequence[int]) -> Array:
+    for width in filters:
+        a = nn.relu(nn.Conv(width, (5, 5))(a))
+        a = nn.max_pool(a, (window, window), strides=(2, 2), padding="SAME")
+    a = a.reshape(len(a), -1)
+    for width in units:
+        a = nn.relu(nn.Dense(width)(a))
+    return a
 
 
 def resnet_gn(
@@ -361,23 +363,26 @@ def resnet_gn(
         groups=groups,
     )
 
-    def layers(nn: Any, a: Array) -> Array:
-        def conv(a: Array, width: int, size: int, stride: int = 1) -> Array:
-            out = nn.Conv(width, (size, size), strides=stride, use_bias=False)(a)
-            normed: Array = nn.GroupNorm(groups)(out)
-            return normed
+    name = "resnet_gn", *filters, f"blocks{blocks}", f"groups{groups}"
+    settings = filters, blocks, groups
+    options = regularizer, constraint, init
+    return _deep(name, _resnet, settings, shape, image, classes, options)
 
-        a = nn.relu(conv(a, filters[0], 3))
-        for i, width in enumerate(filters):
-            for block in range(blocks):
-                stride = 2 if i > 0 and block == 0 else 1
-                b = conv(nn.relu(conv(a, width, 3, stride)), width, 3)
-                same = a.shape == b.shape
-                a = nn.relu(b + (a if same else conv(a, width, 1, stride)))
-        return a.mean(axis=(1, 2))
 
-    name = _named("resnet_gn", *filters, f"blocks{blocks}", f"groups{groups}")
-    return _deep(name, shape, image, classes, layers, regularizer, constraint, init)
+def _resnet(nn: Any, a: Array, filters: Sequence[int], blocks: int, groups: int) -> Array:
+    def conv(a: Array, width: int, size: int, stride: int = 1) -> Array:
+        out = nn.Conv(width, (size, size), strides=stride, use_bias=False)(a)
+        normed: Array = nn.GroupNorm(groups)(out)
+        return normed
+
+    a = nn.relu(conv(a, filters[0], 3))
+    for i, width in enumerate(filters):
+        for block in range(blocks):
+            stride = 2 if i > 0 and block == 0 else 1
+            b = conv(nn.relu(conv(a, width, 3, stride)), width, 3)
+            same = a.shape == b.shape
+            a = nn.relu(b + (a if same else conv(a, width, 1, stride)))
+    return a.mean(axis=(1, 2))
 
 
 def char_lstm(
@@ -399,14 +404,16 @@ def char_lstm(
     length = whole("features", one, 1)
     size, widths = whole("embedding", embedding, 1), _widths("hidden", hidden)
 
-    def layers(nn: Any, tokens: Array) -> Array:
-        a: Array = nn.Embed(classes, size)(tokens)
-        for width in widths:
-            a = nn.RNN(nn.OptimizedLSTMCell(width))(a)
-        return a[:, -1]
+    name, settings = ("char_lstm", size, *widths), (classes, size, widths)
+    options = regularizer, constraint, init
+    return _deep(name, _lstm, settings, length, None, classes, options)
 
-    name = _named("char_lstm", size, *widths)
-    return _deep(name, length, None, classes, layers, regularizer, constraint, init)
+
+def _lstm(nn: Any, tokens: Array, classes: int, size: int, widths: Sequence[int]) -> Array:
+    a: Array = nn.Embed(classes, size)(tokens)
+    for width in widths:
+        a = nn.RNN(nn.OptimizedLSTMCell(width))(a)
+    return a[:, -1]
 
 
 def _image(features: Shape) -> tuple[int, ...]:
@@ -423,60 +430,43 @@ def _image(features: Shape) -> tuple[int, ...]:
     return shapes[0]
 
 
-def _named(*settings: int | str) -> str:
-    return "-".join(map(str, settings))
-
-
 def _deep(
-    name: str,
+    name: tuple[Any, ...],
+    layers: Callable[..., Array],
+    settings: tuple[Any, ...],
     features: Shape,
     shape: tuple[int, ...] | None,
     classes: int,
-    layers: Callable[[Any, Array], Array],
-    reg: Reg,
-    within: Set,
-    init: Init,
+    options: tuple[Reg, Set, Init],
 ) -> Model:
     classes = OUTPUTS["softmax"].classes(classes)
     given = tuple(features) if isinstance(features, tuple | list) else (features,)
-    options = public.regularizer(reg), public.constraint(within), check_init(init)
-    return _network(Layers(name, layers), given, shape, classes, *options)
+    sample = jax.ShapeDtypeStruct(given, jnp.int32 if shape is None else jnp.float32)
+    module, named = (
+        _network()(layers, settings, shape, classes),
+        "-".join(map(str, (*name, classes))),
+    )
+    reg, within, init = options
+    return flax_model(module, sample, regularizer=reg, constraint=within, init=init, name=named)
 
 
-class Layers:
-    """The layers of a network but the last; equal where their names are."""
-
-    def __init__(self, name: str, apply: Callable[[Any, Array], Array]):
-        self.name, self.apply = name, apply
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Layers) and self.name == other.name
-
-    def __hash__(self) -> int:
-        return hash(self.name)
-
-
-@lru_cache(maxsize=64)
-def _network(
-    layers: Layers,
-    features: tuple[int, ...],
-    shape: tuple[int, ...] | None,
-    classes: int,
-    reg: Regularizer,
-    within: Constraint,
-    init: Init,
-) -> Model:
+@lru_cache
+def _network() -> Any:
     from flax import linen as nn
 
     class Network(nn.Module):
+        layers: Callable[..., Array]
+        settings: tuple[Any, ...]
+        shape: tuple[int, ...] | None
+        classes: int
+
         @nn.compact
         def __call__(self, a: Array) -> Any:
-            u = layers.apply(nn, a if shape is None else a.reshape(-1, *shape))
-            return nn.Dense(classes)(u)
+            inputs = a if self.shape is None else a.reshape(-1, *self.shape)
+            u = self.layers(nn, inputs, *self.settings)  # first, by which layers have their names
+            return nn.Dense(self.classes)(u)
 
-    sample = jax.ShapeDtypeStruct(features, jnp.int32 if shape is None else jnp.float32)
-    options: Any = {"regularizer": reg, "constraint": within, "init": init}
-    return flax_model(Network(), sample, **options, name=_named(layers.name, classes))
+    return Network
 
 
 def by_layer(model: Model) -> Model:

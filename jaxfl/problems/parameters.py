@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxfl.core.errors import InputError, require
+from jaxfl.core.errors import InputError, listed, require
 from jaxfl.core.memory import check_fits
 from jaxfl.core.types import Array, Key, Model, PyTree
 
@@ -103,10 +103,8 @@ def paths(params: Layout) -> list[tuple[str, ...]]:
     tree = jax.tree.unflatten(params.treedef, range(len(params.shapes)))
     out = []
     for path, _ in jax.tree_util.tree_flatten_with_path(tree)[0]:
-        keys = (
-            next(getattr(key, a) for a in ("key", "name", "idx") if hasattr(key, a)) for key in path
-        )
-        out.append(tuple(str(key) for key in keys if key != "value"))
+        keys = [jax.tree_util.keystr((key,), simple=True) for key in path]
+        out.append(tuple(key for key in keys if key != "value"))
     return out
 
 
@@ -121,20 +119,10 @@ def frozen(
     leaves = ["/".join(path) for path in paths(params)]
     kept = [trainable(path) for path in leaves]
     for path, one in zip(leaves, kept, strict=True):
-        yes = isinstance(one, bool | np.bool_)
-        require(
-            yes,
-            lambda: f"returns {one!r} for {path!r}",
-            "return True or False",
-            trainable=trainable,
-        )
-    seen = f"{', '.join(map(repr, leaves[:4]))}{', ...' if len(leaves) > 4 else ''}"
-    require(
-        any(kept),
-        "leaves nothing to learn",
-        lambda: f"return True for one of {seen}",
-        trainable=trainable,
-    )
+        yes, gave = isinstance(one, bool | np.bool_), f"returns {one!r} for {path!r}"
+        require(yes, gave, "return True or False", trainable=trainable)
+    way = f"return True for one of {listed([*map(repr, leaves)], 4)}"
+    require(any(kept), "leaves nothing to learn", way, trainable=trainable)
     key = jax.random.key(0)
     whole = init(key) if callable(init) else draw(key)
     given = tuple(np.shape(leaf) for leaf in jax.tree.leaves(whole))
@@ -145,12 +133,9 @@ def frozen(
             f"model with frozen parameters takes all of them: {list(params.shapes)[:4]}"
         ),
     )
-    held = [
-        None if keep else np.asarray(leaf)
-        for keep, leaf in zip(kept, jax.tree.leaves(whole), strict=True)
-    ]
-    dim = sum(math.prod(shape) for shape, keep in zip(params.shapes, kept, strict=True) if keep)
-    return params._replace(dim=dim, frozen=tuple(held))
+    pairs = zip(kept, jax.tree.leaves(whole), strict=True)
+    params = params._replace(frozen=tuple(None if keep else np.asarray(a) for keep, a in pairs))
+    return params._replace(dim=sum(params.sizes))
 
 
 def raveled(tree: PyTree) -> Array:

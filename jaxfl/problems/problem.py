@@ -18,9 +18,9 @@ from jaxfl.core.memory import check_fits
 from jaxfl.core.params import choice, number, numbers, whole
 from jaxfl.core.types import Array, Clients, GeneratedSamples, Key, Model, Problem, PyTree
 from jaxfl.data.records import ClientData, float_type, owners, refuse_tuple
-from jaxfl.data.samples import DRAWING, few, samples
+from jaxfl.data.samples import DRAWING, example, few, samples
 from jaxfl.data.samples import numbers as numbers_of
-from jaxfl.problems.facts import example_of, multiplications
+from jaxfl.problems.facts import multiplications
 from jaxfl.problems.parameters import by_leaf, layout
 
 __all__ = ["held_out", "make_problem"]
@@ -117,7 +117,7 @@ def make_problem(
     (validation, _), (test, owner) = _set_aside(test, owner, validation_share)
     clients = Clients(getattr(data, "client_names", ()), getattr(data, "partition", ""))
     held = [jax.tree.leaves(e)[0].shape[0] for e in (test, validation) if e is not None]
-    each = multiplications(model, example_of(train))
+    each = multiplications(model, example(train))
     seen = _records(eval_records, generated, n, m, each, sum(held))
     w = _weights(weights, count, kind)
     return Problem(
@@ -282,10 +282,9 @@ def _unscaled(train: PyTree, count: Any, name: str) -> JaxflWarning | None:
 
 def _try_loss(model: Model, train: PyTree, kind: np.dtype[Any]) -> None:
     """One abstract evaluation, for models that cannot tell what data they take."""
-    example = jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape[2:], a.dtype), train)
     loss = f"The loss of model {model.name!r}"
     with attempt(f"{loss} fails on one example of these data"):
-        value = jax.eval_shape(model.loss, jax.ShapeDtypeStruct((model.dim,), kind), example)
+        value = jax.eval_shape(model.loss, jax.ShapeDtypeStruct((model.dim,), kind), example(train))
     number = getattr(value, "shape", None) == () and jnp.issubdtype(value.dtype, jnp.floating)
     require(number, lambda: f"{loss} returns {kind_of(value)}", "make it return one real number")
 

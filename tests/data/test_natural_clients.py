@@ -177,8 +177,8 @@ BAD: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     ({"a": pixels(1), "b": pixels(2)}, {"num_samples": [1, 2]}, "says 2 of user 'b', who has 1"),
     ({"a": pixels(1)}, {"num_samples": [1, 2]}, "damaged, or not a JSON file of LEAF .ValueError"),
     ({"a": pixels(1)}, {"users": ["a", "b"], "num_samples": [1, 0]}, "user 'b' has no examples"),
-    ({"a": pixels(1)}, {"users": [], "num_samples": []}, "users lacks .'a'., who has examples"),
-    ({"a": pixels(1)}, {"user_data": {"a": {"x": [[1]]}}}, "user 'a' has no y"),
+    ({"a": pixels(1)}, {"users": [], "num_samples": []}, "users lacks 'a', who has examples"),
+    ({"a": pixels(1)}, {"user_data": {"a": {"x": [[1]]}}}, "a has no y"),
     ({"a": (pixels(1)[0], [1, 2])}, {}, "user 'a' has 1 examples and 2 labels"),
     ({"a": pixels(62)}, {}, r"user 'a', labels hold 62, and must be whole numbers in 0\.\.61"),
     ({"a": ([[1, 2]], ["b"])}, {}, r"has labels \['b'\]: number the classes"),
@@ -209,7 +209,6 @@ def test_a_file_of_leaf_that_is_cut(tmp_path):
     for kept in (0, 10, 4000, -1):
         file.write_text(whole[:kept])
         refused(lambda: data.leaf(tmp_path), words)
-    assert data.leaf(tmp_path, clients=1).client_names == ("a",)  # nothing behind is decoded
 
 
 def test_folders_that_are_not_of_leaf(tmp_path, monkeypatch):
@@ -382,7 +381,7 @@ test_mistakes_in_examples = refusals(
     (examples(client="age", clients=None, how="iid"), "how = 'iid' goes with clients="),
     (examples(features="name"), "'name' holds text, and features are numbers"),
     (examples(classes=2), "labels of 'examples' hold 2, and must be whole numbers in 0..1"),
-    (spoilt(image=IMAGES[0, :2]), r"row 1, has 'image' of shape \(2, 4\)"),
+    (spoilt(image=IMAGES[0, :2]), r"row 1, has uint8.2, 4. as 'image', and row 0 uint8.4, 4.:"),
     (spoilt(label=None), "row 1, has None as 'label': fill it in"),
 )
 
