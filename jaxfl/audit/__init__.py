@@ -1,8 +1,8 @@
 """Audits, which bound eps from below by attack, and questions by the name of an algorithm.
 
 * :mod:`~jaxfl.audit.attack` -- lower bounds on eps by attack, for any algorithm
-* :mod:`~jaxfl.audit.calculators` -- calculators for questions without an event: conversions,
-  counterexamples, audits
+* :mod:`~jaxfl.audit.calculators` -- calculators for questions without an event: conversions, and
+  bounds from counts of an attack
 * :mod:`~jaxfl.audit.canary` -- an algorithm on the problem of a canary, with its numbers
   resolved
 * :mod:`~jaxfl.audit.checks` -- two quick audits: the change that one record makes without noise,
@@ -11,8 +11,6 @@
   of an algorithm, without data
 * :mod:`~jaxfl.audit.ranges` -- ranges of the parameters of questions and audits that no algorithm
   declares
-* :mod:`~jaxfl.audit.reference` -- a canary audited in NumPy: one coordinate, Poisson sampling,
-  other gradients zero
 * :mod:`~jaxfl.audit.unseen` -- what an attack does not look at, in words
 """
 

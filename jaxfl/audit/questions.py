@@ -42,7 +42,7 @@ from jaxfl.algorithms.registry import ALGORITHMS, algorithm
 from jaxfl.algorithms.resolution import completed, planned
 from jaxfl.algorithms.roles import BY_NAME
 from jaxfl.audit.calculators import CALCULATORS
-from jaxfl.audit.ranges import ATTACKS, checked
+from jaxfl.audit.ranges import checked
 from jaxfl.core.errors import InputError, require
 from jaxfl.core.params import at_most_one, choice, closest, exactly_one
 from jaxfl.core.types import Algorithm, ProblemFacts
@@ -90,7 +90,7 @@ def account(
     """
     key = _key(name)
     if key in CALCULATORS:
-        return {"kind": key, **_call(key, CALCULATORS[key], checked(params, ATTACKS))}
+        return {"kind": key, **_call(key, CALCULATORS[key], checked(params))}
     runs, form = params.pop("runs", None), params.pop("as", None)
     if form is not None:
         choice("as", form, ("dp-event",))

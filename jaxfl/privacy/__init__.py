@@ -28,8 +28,6 @@
   eps, and a red flag
 * :mod:`~jaxfl.privacy.selection` -- the privacy cost of choosing the best of several runs by a
   score of the private data
-* :mod:`~jaxfl.privacy.unclipped` -- lower bounds for ``clip="batch"``, the minibatch mean clipped
-  as a whole
 
 Host side, in float64, never traced.  An :class:`Event` describes the release, :func:`epsilon` and
 :func:`delta` account for it, :func:`sigma_for` calibrates its noise, and :func:`report` compares the

@@ -25,7 +25,6 @@ __all__ = [
     "gdp_delta",
     "gdp_eps",
     "gdp_mu",
-    "mask_rdp",
     "rdp_eps",
     "zcdp_eps",
     "zcdp_rho",
@@ -132,20 +131,3 @@ def rdp_eps(rdp: Callable[[Floats], Floats], delta: float) -> tuple[float, float
     values = rdp(a) + np.log1p(-1 / a) - (math.log(delta) + np.log(a)) / (a - 1)
     best = int(np.argmin(values))
     return max(0.0, float(values[best])), float(a[best])
-
-
-def mask_rdp(p: float, mu: float, rounds: int) -> Callable[[Floats], Floats]:
-    """RDP of T rounds of which each shows a coordinate with probability p, under a public mask.
-
-    ``T/(a-1) ln(1 - p + p e^{(a-1) a mu^2/2})``: averaged over masks, e^{(a-1) divergence} is
-    convex in how the sensitivity mu is spread over coordinates, so all of it in one is the worst.
-    Scaling the divergence by p instead is wrong: a canary in one coordinate realises more.
-    """
-    number("mask", p, above=0, most=1, remedy="it is the chance to keep a coordinate")
-
-    def rdp(a: Floats) -> Floats:
-        shown = math.log(p) + a * (a - 1) * mu * mu / 2
-        hidden = math.log1p(-p) if p < 1 else -math.inf
-        return np.asarray(rounds / (a - 1) * np.logaddexp(hidden, shown), np.float64)
-
-    return rdp

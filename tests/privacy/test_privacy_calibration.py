@@ -23,7 +23,7 @@ from jaxfl.algorithms.reshef.claims import mu2
 from jaxfl.algorithms.soteriafl.claims import compressed_gd
 from jaxfl.audit.calculators import CALCULATORS
 from jaxfl.audit.questions import account, calibrate, names, plain_event
-from jaxfl.audit.ranges import FLAGS, NUMBERS, WORDS
+from jaxfl.audit.ranges import FLAGS, NUMBERS
 from jaxfl.parts import aggregations, sampling
 from jaxfl.privacy.accountants import epsilon
 from jaxfl.privacy.calibration import batch_for, rounds_for, sigma_for
@@ -312,7 +312,7 @@ def test_the_largest_shift_of_increments_is_found_without_trying_all() -> None:
 
 
 def test_every_number_of_every_question_has_its_range() -> None:
-    looked_at = {"sampler", "adjacency", *FLAGS, *WORDS}  # by others, or not numbers
+    looked_at = {"sampler", "adjacency", *FLAGS}  # by others, or not numbers
     taken: set[str] = set()
     for function in (plain_event, *CALCULATORS.values()):
         taken |= set(inspect.signature(function).parameters)
