@@ -41,7 +41,7 @@ Guarantee(eps=4.9, delta=0.001, method='Poisson sampling: PLD', status='E')
 """
 
 from jaxfl.privacy.accountants import METHODS, Guarantee, delta, epsilon
-from jaxfl.privacy.calibration import Calibration, batch_for, rounds_for, sigma_for, sigma_grid
+from jaxfl.privacy.calibration import Calibration, batch_for, rounds_for, sigma_for
 from jaxfl.privacy.claims import Claim, Condition
 from jaxfl.privacy.events import (
     AnyEvent,
@@ -91,7 +91,6 @@ __all__ = [
     "scaled",
     "selection_note",
     "sigma_for",
-    "sigma_grid",
     "spent",
     "svrg",
     "until",

@@ -6,10 +6,11 @@ since events are frozen.
 
 from __future__ import annotations
 
+import bisect
 import dataclasses
 import functools
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import NamedTuple
 
 from jaxfl.core.errors import InputError, require
@@ -35,7 +36,6 @@ __all__ = [
     "batch_for",
     "rounds_for",
     "sigma_for",
-    "sigma_grid",
 ]
 
 MOST_ROUNDS = 2**31  # the end of a search for rounds
@@ -66,13 +66,6 @@ def sigma_for(event: AnyEvent, eps: float, delta: float, method: str | None = No
     check_delta(delta)
     number("eps", eps, above=0, below=math.inf)
     return _sigma_for(_unit(event), float(eps), float(delta), method)
-
-
-def sigma_grid(
-    questions: Iterable[tuple[AnyEvent, float, float]], method: str | None = None
-) -> list[Calibration]:
-    """:func:`sigma_for` of each (event, eps, delta); equal questions are answered once."""
-    return [sigma_for(event, eps, delta, method) for event, eps, delta in questions]
 
 
 def _unit(event: AnyEvent) -> AnyEvent:
@@ -216,17 +209,10 @@ def rounds_for(event: Event, eps: float, delta: float, method: str | None = None
         "add noise",
         sigma=event.sigma,
     )
-    low, high = 1, 2
-    while high < top and fits(high):
-        low, high = high, high * 2
-    if high >= top:
-        if fits(top):
-            return top
-        high = top
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if fits(middle) else (low, middle)
-    return low
+    low = 1
+    while low < top and fits(min(2 * low, top)):
+        low = min(2 * low, top)
+    return low + bisect.bisect(range(low + 1, min(2 * low, top)), False, key=lambda T: not fits(T))
 
 
 def batch_for(event: Event, eps: float, delta: float, method: str | None = None) -> int:
@@ -256,8 +242,4 @@ def batch_for(event: Event, eps: float, delta: float, method: str | None = None)
         "add noise or take fewer rounds",
         sigma=event.sigma,
     )
-    low = 0
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if fits(middle) else (middle, high)
-    return high
+    return 1 + bisect.bisect_left(range(1, high), True, key=fits)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import math
 from typing import NamedTuple
 
@@ -196,13 +197,8 @@ def increments_shift(estimator: Increments, steps: int) -> float:
     def squared(t: int) -> float:
         return (G + 2 * LD * (t - 1) / (t + 1)) ** 2 * (steps - t + 1)
 
-    low, high = 1, steps
-    while low < high:
-        middle = (low + high) // 2
-        if squared(middle) < squared(middle + 1):
-            low = middle + 1
-        else:
-            high = middle
+    falls = range(1, steps)  # where the next one is no larger, from the largest on
+    low = 1 + bisect.bisect_left(falls, True, key=lambda t: squared(t) >= squared(t + 1))
     return 2 * math.sqrt(squared(low)) / estimator.machines
 
 
