@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from jaxfl.core.errors import InputError, require
-from jaxfl.privacy.gaussian import check_delta, gdp_delta, gdp_eps, gdp_mu, rdp_eps, zcdp_eps
+from jaxfl.privacy.gaussian import check_delta, gdp_delta, gdp_eps, gdp_mu, zcdp_eps
 from jaxfl.privacy.limits import clopper_pearson, one_run_eps, plain_eps, separation
 
 __all__ = ["CALCULATORS"]
@@ -32,10 +32,9 @@ def _gaussian(
 
 
 def _zcdp(rho: float, delta: float) -> dict[str, Any]:
-    """The eps of a Gaussian mechanism of zCDP rho at delta: exact, and by two conversions."""
+    """The eps of a Gaussian mechanism of zCDP rho at delta: exact, and by the usual conversion."""
     return {
         "eps": float(gdp_eps(math.sqrt(2 * rho), check_delta(delta))),
-        "eps_cks": rdp_eps(lambda a: a * rho, delta)[0],
         "eps_simple": float(zcdp_eps(rho, delta)),
         "mu": math.sqrt(2 * rho),
         "delta": delta,

@@ -13,7 +13,7 @@
 * :mod:`~jaxfl.privacy.events` -- events, which describe what a run releases about one record:
   frozen, hashable, for accountants
 * :mod:`~jaxfl.privacy.gaussian` -- gaussian differential privacy in closed form, and conversions
-  from zCDP and RDP
+  from zCDP
 * :mod:`~jaxfl.privacy.grids` -- one release on a grid of losses, by connecting the dots
 * :mod:`~jaxfl.privacy.limits` -- lower bounds on eps from how often a test succeeds
 * :mod:`~jaxfl.privacy.lines` -- mixtures of unit normals on a line: their logarithm, half-lines,

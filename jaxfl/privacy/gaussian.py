@@ -1,4 +1,4 @@
-"""Gaussian differential privacy in closed form, and conversions from zCDP and RDP.
+"""Gaussian differential privacy in closed form, and conversions from zCDP.
 
 A mechanism is mu-GDP if it is no easier to tell apart on neighbouring data than N(0, 1) from
 N(mu, 1) [Dong, Roth, Su, 2022].  T releases of Gaussian noise sigma on a statistic of L2
@@ -18,14 +18,12 @@ import numpy.typing as npt
 from jaxfl.core.params import number
 
 __all__ = [
-    "ORDERS",
     "bisect",
     "check_delta",
     "check_eps",
     "gdp_delta",
     "gdp_eps",
     "gdp_mu",
-    "rdp_eps",
     "zcdp_eps",
     "zcdp_rho",
 ]
@@ -110,24 +108,3 @@ def zcdp_rho(eps: Numbers, delta: Numbers) -> Any:
     """The rho of :func:`zcdp_eps`: ``(sqrt(ln(1/delta) + eps) - sqrt(ln(1/delta)))^2``."""
     log = np.log(1 / np.asarray(delta, np.float64))
     return ((np.asarray(eps) / (np.sqrt(log + eps) + np.sqrt(log))) ** 2)[()]
-
-
-# Tenths up to 10.9, then whole numbers: the orders in common use, and some larger ones.
-ORDERS: tuple[float, ...] = (
-    *(1 + x / 10 for x in range(1, 100)),
-    *range(11, 64),
-    *(64, 80, 96, 128, 192, 256, 512, 1024),
-)
-
-
-def rdp_eps(rdp: Callable[[Floats], Floats], delta: float) -> tuple[float, float]:
-    """The least eps over :data:`ORDERS` a, and its order, where ``rdp(a)`` bounds the divergence.
-
-    ``eps = rdp(a) + ln((a-1)/a) - (ln delta + ln a)/(a-1)`` [Canonne, Kamath, Steinke, 2020,
-    Proposition 12].
-    """
-    check_delta(delta)
-    a = np.array(ORDERS, np.float64)
-    values = rdp(a) + np.log1p(-1 / a) - (math.log(delta) + np.log(a)) / (a - 1)
-    best = int(np.argmin(values))
-    return max(0.0, float(values[best])), float(a[best])
