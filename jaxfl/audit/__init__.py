@@ -4,14 +4,13 @@
 * :mod:`~jaxfl.audit.calculators` -- calculators for questions without an event: conversions, and
   bounds from counts of an attack
 * :mod:`~jaxfl.audit.canary` -- an algorithm on the problem of a canary, with its numbers
-  resolved
+  resolved, and what an attack on it does not look at
 * :mod:`~jaxfl.audit.checks` -- two quick audits: the change that one record makes without noise,
   and the leak of one run
 * :mod:`~jaxfl.audit.questions` -- ``jaxfl.account`` and ``jaxfl.calibrate``: privacy by the name
   of an algorithm, without data
 * :mod:`~jaxfl.audit.ranges` -- ranges of the parameters of questions and audits that no algorithm
   declares
-* :mod:`~jaxfl.audit.unseen` -- what an attack does not look at, in words
 """
 
 from jaxfl.audit.attack import AuditResult, audit

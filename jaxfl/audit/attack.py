@@ -25,9 +25,8 @@ from jax.typing import ArrayLike
 
 from jaxfl.algorithms.probes.canary import observed
 from jaxfl.algorithms.registry import one_algorithm
-from jaxfl.audit.canary import EventLike, Setup, prepare, takes
+from jaxfl.audit.canary import EventLike, Setup, prepare, takes, unseen
 from jaxfl.audit.ranges import checked
-from jaxfl.audit.unseen import unseen
 from jaxfl.core.errors import require
 from jaxfl.core.params import whole
 from jaxfl.core.types import Algorithm, Array, Hyper, Key, Problem

@@ -14,10 +14,7 @@
   frozen, hashable, for accountants
 * :mod:`~jaxfl.privacy.gaussian` -- gaussian differential privacy in closed form, and conversions
   from zCDP
-* :mod:`~jaxfl.privacy.grids` -- one release on a grid of losses, by connecting the dots
 * :mod:`~jaxfl.privacy.limits` -- lower bounds on eps from how often a test succeeds
-* :mod:`~jaxfl.privacy.lines` -- mixtures of unit normals on a line: their logarithm, half-lines,
-  and where a loss is reached
 * :mod:`~jaxfl.privacy.mixtures` -- bounds for estimators in which a record enters every release,
   drawn or not: SVRG and SAGA
 * :mod:`~jaxfl.privacy.pld` -- composition of many releases: privacy loss distributions on a grid,
