@@ -1,6 +1,5 @@
 """The price of choosing the best of several runs, against winners whose law is known."""
 
-import dataclasses
 import functools
 import math
 from collections.abc import Callable, Iterator
@@ -127,13 +126,6 @@ def test_epochs_begin_anew_with_every_run() -> None:
     moments = Event(Sampling("single_pass", 50, 1), events.Increments(1.0, 1.0, 1.0), 100.0, 50)
     single = epsilon(moments, 1e-5).eps
     assert single < best_of(moments, 3, 1e-5).eps < 3 * single
-
-
-def test_lost_records_count() -> None:
-    """What padded batches add to delta is in the curve that a choice is accounted by."""
-    padded = dataclasses.replace(sampled(), sampling=Sampling("poisson", 1000, 50, 90))
-    found = best_of(padded, 10, 1e-3, seen="winner").eps
-    assert best_of(sampled(), 10, 1e-3, seen="winner").eps < found < 3 * epsilon(padded, 1e-4).eps
 
 
 def test_what_is_said_of_a_choice() -> None:
