@@ -97,28 +97,16 @@ def _log_sigma(event: AnyEvent, eps: float, delta: float, method: str | None) ->
     def answer(log_s: float) -> Guarantee:
         return epsilon(scaled(event, math.exp(log_s)), delta, method)
 
-    if closed_form(event, method):
-        # mu is inversely proportional to sigma; its value at sigma = 1 follows from any eps
-        return _gdp_scale(answer, eps, delta)
+    mu = closed_form(event, method)
+    if mu is not None:  # to rounding error; 0 where nothing is released
+        x, step = math.log(max(mu, 1e-40) / gdp_mu(eps, delta)), 1e-13
+        while answer(x).eps > eps:
+            x, step = x + step, 2 * step
+        return x
     guess = _guess(event, eps, delta)
     if not answer(guess).status:
         raise InputError("No noise can be calibrated for this event", f"{answer(guess).method}")
     return _search(lambda x: answer(x).eps, eps, guess)
-
-
-def _gdp_scale(answer: Callable[[float], Guarantee], eps: float, delta: float) -> float:
-    """ln sigma of a GDP event, to rounding error."""
-    x = 0.0
-    for _ in range(200):  # to where eps is neither 0 nor astronomically large
-        now = answer(x).eps
-        if 0.01 < now < 100:
-            break
-        x += 1.0 if now >= 100 else -0.5
-    x += math.log(gdp_mu(max(answer(x).eps, 1e-300), delta) / gdp_mu(eps, delta))
-    step = 1e-13
-    while answer(x).eps > eps:
-        x, step = x + step, 2 * step
-    return x
 
 
 def _guess(event: AnyEvent, eps: float, delta: float) -> float:
