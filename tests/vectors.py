@@ -12,13 +12,16 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from jaxfl.audit.calculators import CALCULATORS, hu_counterexample
+from jaxfl.audit.calculators import CALCULATORS
 from jaxfl.audit.questions import account, calibrate, plain_event
 from jaxfl.privacy.accountants import epsilon
 from jaxfl.privacy.events import Event, Increments, Phases, Sampling
 from jaxfl.privacy.gaussian import gdp_mu
 
-__all__ = ["answers", "question"]
+__all__ = ["UNASKED", "answers", "question"]
+
+# Attacks and counterexamples of published formulas, which are no question to this package.
+UNASKED = ("theorem_k", "audit_canary", "mask", "batch_clip", "hu_counterexample")
 
 _PLAIN = ("eps", "delta", "sigma")
 _SCHEMES = {
@@ -31,14 +34,9 @@ _SCHEMES = {
 _COMMON = {"m": "samples", "b": "batch", "T": "rounds", "G": "clip", "K": "batch", "L": "clip"}
 _LETTERS: dict[str, dict[str, str]] = {
     "private_local_sgd": {"gamma": "batch", "tau": "local_steps", "C_i": "rounds", "r": "devices"},
-    "hu_counterexample": {
-        "gamma": "batch", "tau": "local_steps", "r": "devices", "expansion_c": "expansion",
-    },
     "isrl_svrg": {"E": "epochs", "Q": "inner", "sigma1_over_s": "noise_ratio"},
     "mu2_untrusted": {"L": "smoothness", "D": "diameter", "M": "machines"},
-    "batch_clip": {"L0": "bound"},
     "audit_one_run": {"m": "canaries"},
-    "audit_canary": {"runs_per_world": "runs"},
 }  # fmt: skip
 
 # numbers that follow from others, or say how a vector was made
@@ -53,7 +51,7 @@ def question(vector: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     scheme = str(vector["sampling"])
     letters = _COMMON | _LETTERS.get(name, {})
     params = {letters.get(k, k): v for k, v in raw.items() if k not in _DERIVED}
-    if scheme in _SCHEMES and name not in ("rrpsgd", "audit_canary"):
+    if scheme in _SCHEMES and name != "rrpsgd":
         params["sampler"] = _SCHEMES[scheme]
     if name.endswith("_gd"):
         del params["batch"]
@@ -62,10 +60,6 @@ def question(vector: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     if name == "private_local_sgd":
         params["convex"] = "amplification by iteration" in str(vector["method"])
         params["fresh"] = "fresh" in scheme
-    if name == "audit_canary" and "batch-mean" in str(vector["algorithm"]):
-        params["clip_what"] = "batch"
-    if name == "theorem_k":
-        del params["rounds"]
     if "SRM" in str(vector["algorithm"]):  # drawn records add grad f(x+) - (1 - gamma) grad f(x)
         gamma, n = params.pop("gamma", None), params.pop("n", 1)
         params["record_norm"] = raw["C"] if gamma is None else (2 - gamma) * raw["G"] / n
@@ -110,14 +104,8 @@ def answers(vector: Mapping[str, Any]) -> dict[str, float]:
     """Every number of a test vector that this package computes, under the vector's own names."""
     kind, params = question(vector)
     raw = vector["params"]
-    if kind == "hu_counterexample":
-        return hu_counterexample(**params)
     if kind in CALCULATORS:
-        out = account(kind, **params)
-        return {
-            **out,
-            "delta_at_claimed_eps_paper_sigma": out.get("delta_at_claimed_eps", math.nan),
-        }
+        return account(kind, **params)
     if "nm" in raw:
         return {"eps": account(kind, **params)["eps"]}
     if kind == "phases":

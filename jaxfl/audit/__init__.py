@@ -1,19 +1,16 @@
 """Audits, which bound eps from below by attack, and questions by the name of an algorithm.
 
 * :mod:`~jaxfl.audit.attack` -- lower bounds on eps by attack, for any algorithm
-* :mod:`~jaxfl.audit.calculators` -- calculators for questions without an event: conversions,
-  counterexamples, audits
+* :mod:`~jaxfl.audit.calculators` -- calculators for questions without an event: conversions, and
+  bounds from counts of an attack
 * :mod:`~jaxfl.audit.canary` -- an algorithm on the problem of a canary, with its numbers
-  resolved
+  resolved, and what an attack on it does not look at
 * :mod:`~jaxfl.audit.checks` -- two quick audits: the change that one record makes without noise,
   and the leak of one run
 * :mod:`~jaxfl.audit.questions` -- ``jaxfl.account`` and ``jaxfl.calibrate``: privacy by the name
   of an algorithm, without data
 * :mod:`~jaxfl.audit.ranges` -- ranges of the parameters of questions and audits that no algorithm
   declares
-* :mod:`~jaxfl.audit.reference` -- a canary audited in NumPy: one coordinate, Poisson sampling,
-  other gradients zero
-* :mod:`~jaxfl.audit.unseen` -- what an attack does not look at, in words
 """
 
 from jaxfl.audit.attack import AuditResult, audit

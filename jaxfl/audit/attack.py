@@ -25,9 +25,8 @@ from jax.typing import ArrayLike
 
 from jaxfl.algorithms.probes.canary import observed
 from jaxfl.algorithms.registry import one_algorithm
-from jaxfl.audit.canary import EventLike, Setup, prepare, takes
+from jaxfl.audit.canary import EventLike, Setup, prepare, takes, unseen
 from jaxfl.audit.ranges import checked
-from jaxfl.audit.unseen import unseen
 from jaxfl.core.errors import require
 from jaxfl.core.params import whole
 from jaxfl.core.types import Algorithm, Array, Hyper, Key, Problem
@@ -177,11 +176,13 @@ def audit(
     bound = certify(chosen, bounding, family(setup.event), delta, confidence)
 
     proof, described = _accounted(setup, delta, given=event is not None)
+    if claimed is None and (claim := setup.algorithm.claim(setup.values, setup.facts)) is not None:
+        claimed = float(claim.eps)
     return AuditResult(
         algorithm=algorithm.name,
         lower=bound.lower,
         proven=proof.eps,
-        claimed=_claimed(setup) if claimed is None else claimed,
+        claimed=claimed,
         delta=delta,
         plain=bound.plain,
         curve=bound.curve,
@@ -214,12 +215,6 @@ def _accounted(setup: Setup, delta: float, given: bool) -> tuple[Guarantee, floa
         none = proof._replace(eps=math.inf, method=method, status=Status.NONE)
         return none, epsilon(setup.event, delta).eps
     return (proof._replace(status=Status.STATED) if given and proof.status else proof), None
-
-
-def _claimed(setup: Setup) -> float | None:
-    """The eps of the paper's formula for this noise, where there is one."""
-    claim = setup.algorithm.claim(setup.values, setup.facts)
-    return None if claim is None else float(claim.eps)
 
 
 def _attack(

@@ -73,7 +73,8 @@ def sensitivity(
     turns = np.zeros((1, m), np.float32)
     turns[0, 0] = 1.0
     keys = jax.random.split(key, runs)
-    v = np.asarray(_messages(setup.algorithm, rounds, keys, worlds, turns, setup.problem, setup.hp))
+    x = np.asarray(_points(setup.algorithm, rounds, keys, worlds, turns, setup.problem, setup.hp))
+    v = x[:, :, :-1] - x[:, :, 1:]
     moved = float(np.max(np.linalg.norm(v[0] - v[1], axis=-1) / setup.step)) / kept
     return Sensitivity(moved, _largest(setup.event))
 
@@ -104,7 +105,7 @@ def _kept(algorithm: Algorithm, dim: int, values: Mapping[str, Any]) -> float:
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
-def _messages(
+def _points(
     algorithm: Algorithm,
     rounds: int,
     keys: Key,
@@ -113,12 +114,11 @@ def _messages(
     problem: Problem,
     hp: Hyper,
 ) -> Array:
-    """Increments (worlds, runs, T, d)."""
+    """What the server shows, (worlds, runs, T + 1, d)."""
 
     def one(key: Key, rows: Array) -> Array:
-        here = dataclasses.replace(problem, train=(rows, turns))
-        x = trajectory(algorithm, rounds, key, here, hp)[:, 0]
-        return x[:-1] - x[1:]
+        here = dataclasses.replace(problem, train=(rows, turns)[: len(problem.train)])
+        return trajectory(algorithm, rounds, key, here, hp)[:, 0]
 
     return jax.vmap(lambda rows: jax.vmap(lambda key: one(key, rows))(keys))(worlds)
 
@@ -200,9 +200,10 @@ def one_run_audit(
     setup = prepare(algorithm, m, dim, rounds, False, event, numbers)
     coin_key, run_key = jax.random.split(key)
     coins = np.asarray(jax.random.rademacher(coin_key, (k,), jnp.float32))
-    rows = np.zeros((1, m, dim), np.float32)
-    rows[0, range(k), range(k)] = canary * setup.clip * coins
-    x = np.asarray(_run(setup.algorithm, rounds, run_key, rows, setup.problem, setup.hp))
+    rows, turns = np.zeros((1, 1, m, dim), np.float32), np.zeros((1, m), np.float32)
+    rows[0, 0, range(k), range(k)] = canary * setup.clip * coins
+    args = run_key[None], rows, turns, setup.problem, setup.hp
+    x = np.asarray(_points(setup.algorithm, rounds, *args))[0, 0]
     score = (x[0] - x[-1])[:k]
     sure = np.argsort(-np.abs(score), kind="stable")[:r]
     right = int(np.sum(np.sign(score[sure]) == coins[sure]))
@@ -220,11 +221,3 @@ def one_run_audit(
         right=right,
         seconds=time.perf_counter() - began,
     )
-
-
-@functools.partial(jax.jit, static_argnums=(0, 1))
-def _run(
-    algorithm: Algorithm, rounds: int, key: Key, rows: ArrayLike, problem: Problem, hp: Hyper
-) -> Array:
-    here = dataclasses.replace(problem, train=(rows,))
-    return trajectory(algorithm, rounds, key, here, hp)[:, 0]

@@ -42,7 +42,7 @@ from jaxfl.algorithms.registry import ALGORITHMS, algorithm
 from jaxfl.algorithms.resolution import completed, planned
 from jaxfl.algorithms.roles import BY_NAME
 from jaxfl.audit.calculators import CALCULATORS
-from jaxfl.audit.ranges import ATTACKS, checked
+from jaxfl.audit.ranges import checked
 from jaxfl.core.errors import InputError, require
 from jaxfl.core.params import at_most_one, choice, closest, exactly_one
 from jaxfl.core.types import Algorithm, ProblemFacts
@@ -90,7 +90,7 @@ def account(
     """
     key = _key(name)
     if key in CALCULATORS:
-        return {"kind": key, **_call(key, CALCULATORS[key], checked(params, ATTACKS))}
+        return {"kind": key, **_call(key, CALCULATORS[key], checked(params))}
     runs, form = params.pop("runs", None), params.pop("as", None)
     if form is not None:
         choice("as", form, ("dp-event",))
@@ -234,9 +234,10 @@ def _find(
         many = int(sampling.b if what == "rounds" else event.releases) * calibration.MOST_ROUNDS
         sampling = dataclasses.replace(sampling, m=many)
     event = dataclasses.replace(event, sampling=sampling)
+    each = event.releases if what == "rounds" else 1  # in a round: local steps may release several
 
     def proof(value: int) -> accountants.Guarantee:
-        changed: AnyEvent = dataclasses.replace(event, releases=value)
+        changed: AnyEvent = dataclasses.replace(event, releases=value * each)
         if what == "batch":
             changed = dataclasses.replace(event, sampling=dataclasses.replace(sampling, b=value))
         if sampling.scheme == "poisson":  # with its padding
@@ -244,7 +245,9 @@ def _find(
         return accountants.epsilon(changed, delta, method)
 
     search = calibration.rounds_for if what == "rounds" else calibration.batch_for
-    value = search(event, eps, delta, method)
+    value = search(event, eps, delta, method) // each
+    words = lambda: f"does not allow one round at eps = {eps:g}"  # noqa: E731
+    require(value > 0, words, "add noise", sigma=sigma)
     proven = proof(value)
     while proven.eps > eps and value > 1:  # padding costs a little
         value += -1 if what == "rounds" else 1

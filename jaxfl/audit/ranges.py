@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from jaxfl.core.errors import require
-from jaxfl.core.params import check, choice
+from jaxfl.core.params import check
 from jaxfl.core.types import Param
 
-__all__ = ["ATTACKS", "FLAGS", "NUMBERS", "WORDS", "checked"]
+__all__ = ["FLAGS", "NUMBERS", "checked"]
 
 COUNT = 1e12  # accountants hold counts, and products of two of them, in 64 bits
 
@@ -22,32 +22,25 @@ COUNT = 1e12  # accountants hold counts, and products of two of them, in 64 bits
 _RANGES = (
     (
         Param("", "", 1, COUNT, integer=True),
-        "samples slots rounds dimension clients epochs inner local_steps devices machines instances "
-        "npos nneg canaries chunk",
+        "samples slots rounds dimension clients epochs inner local_steps devices machines npos nneg "
+        "canaries chunk",
     ),
-    (Param("", "", 0, COUNT, integer=True), "seed tp fp guesses correct"),
+    (Param("", "", 0, COUNT, integer=True), "tp fp guesses correct"),
     (Param("", "", 2, COUNT, integer=True), "runs"),
     (Param("", "", 0, COUNT, open_low=True), "batch"),
-    (Param("", "", open_low=True), "clip record_norm noise_multiplier bound constant"),
+    (Param("", "", open_low=True), "clip record_norm noise_multiplier"),
     (Param("", "", open_low=True, open_high=True), "canary"),
     (Param("", ""), "sigma mu claimed"),
-    (Param("", "", open_high=True), "eps rho mu_per_round expansion eta"),
-    (Param("", "", 0, 1, open_low=True), "p"),
+    (Param("", "", open_high=True), "eps rho"),
     (Param("", "", 0, 1, open_low=True, open_high=True), "delta alpha confidence"),
 )
 NUMBERS: Mapping[str, Param] = {
     name: param._replace(name=name) for param, names in _RANGES for name in names.split()
 }
-# Attacks and lower bounds divide by the noise, and compare it with a finite clip.
-ATTACKS: Mapping[str, Param] = {
-    **NUMBERS,
-    **{name: Param(name, "", open_low=True, open_high=True) for name in ("sigma", "clip")},
-}
 FLAGS = ("convex", "fresh")
-WORDS: Mapping[str, tuple[str, ...]] = {"clip_what": ("example", "batch")}
 
 
-def checked(given: Mapping[str, Any], table: Mapping[str, Param] = NUMBERS) -> dict[str, Any]:
+def checked(given: Mapping[str, Any]) -> dict[str, Any]:
     """What is given and not None, each in its range and whole numbers as ints.
 
     A name without a range here (a sampling scheme, a hyper-parameter) is left to the function that
@@ -58,11 +51,9 @@ def checked(given: Mapping[str, Any], table: Mapping[str, Param] = NUMBERS) -> d
         if name in FLAGS:
             flag = isinstance(value, bool | np.bool_)
             require(flag, "must be true or false", **{name: value})
-        elif name in WORDS:
-            choice(name, value, WORDS[name])
-        elif name in table:
+        elif name in NUMBERS:
             several = isinstance(value, list | tuple) or np.ndim(value)
             require(not several, "must be one number", **{name: value})
-            check((table[name],), {name: value}, "privacy")
-            values[name] = int(value) if table[name].integer else value
+            check((NUMBERS[name],), {name: value}, "privacy")
+            values[name] = int(value) if NUMBERS[name].integer else value
     return values

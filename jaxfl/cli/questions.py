@@ -13,7 +13,7 @@ from jaxfl.algorithms.registry import algorithm
 from jaxfl.audit import questions
 from jaxfl.audit.attack import audit
 from jaxfl.audit.calculators import CALCULATORS
-from jaxfl.audit.ranges import FLAGS, NUMBERS, WORDS
+from jaxfl.audit.ranges import FLAGS, NUMBERS
 from jaxfl.cli.parser import Once, Parser, hyper_parameters
 from jaxfl.cli.report import print_json
 from jaxfl.cli.written import flag
@@ -26,7 +26,7 @@ __all__ = ["parameters", "question_parser", "run_account", "run_audit", "run_cal
 
 # Options whose values are words; all others take numbers, or are flags.
 TEXTS = (
-    "adjacency", "algorithm", "as", "clip_mode", "clip_what", "compressor", "find", "method", "name",
+    "adjacency", "algorithm", "as", "clip_mode", "compressor", "find", "method", "name",
     "noise", "sampler", "seen",
 )  # fmt: skip
 # Parameters of jaxfl.audit.attack.audit that are no options.
@@ -42,11 +42,6 @@ NO_DATA = dict.fromkeys(
 )
 UNFLAGGED = "none: the proven eps is not above the paper's by more than 1 %"
 FLAGGED = "the proven eps is above the paper's by more than 1 %", "no eps is proven"
-FORMULAS = ("mask", "batch_clip", "theorem_k")
-TITLES = {
-    "NAME is also a calculator (without values it says which it needs):": False,
-    "or a check of a published or new formula:": True,
-}
 CHECKED = "no: its constant could not be checked", "yes: compared with the text of the paper"
 
 
@@ -165,13 +160,8 @@ def parameters(command: str, words: Sequence[str]) -> str:
     said += ["or event, any mean of clipped gradients (a subsampled Gaussian mechanism)."]
     if command == "account":
         about = {name: str(make.__doc__).splitlines()[0] for name, make in CALCULATORS.items()}
-        for title, formulas in TITLES.items():
-            said += ["", title]
-            said += [
-                f"  {name:<18}  {what}"
-                for name, what in about.items()
-                if (name in FORMULAS) is formulas
-            ]
+        said += ["", "NAME is also a calculator (without values it says which it needs):"]
+        said += [f"  {name:<18}  {what}" for name, what in about.items()]
     return "\n".join([*said, "", str(inspect.getdoc(parameters))])
 
 
@@ -185,7 +175,7 @@ def question_parser(command: str) -> Parser:
     if command == "audit":
         names |= {*signature(audit).parameters} - {"numbers", *NO_OPTIONS}
     else:
-        names |= {*NUMBERS, *FLAGS, *WORDS, "sampler", "adjacency", "as"}
+        names |= {*NUMBERS, *FLAGS, "sampler", "adjacency", "as"}
     for name in sorted(names - {"json"}):
         parser.add_argument(flag(name), nargs="?", const="true", action=Once)
     parser.add_argument("--json", action="store_true")

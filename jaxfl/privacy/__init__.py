@@ -13,11 +13,8 @@
 * :mod:`~jaxfl.privacy.events` -- events, which describe what a run releases about one record:
   frozen, hashable, for accountants
 * :mod:`~jaxfl.privacy.gaussian` -- gaussian differential privacy in closed form, and conversions
-  from zCDP and RDP
-* :mod:`~jaxfl.privacy.grids` -- one release on a grid of losses, by connecting the dots
+  from zCDP
 * :mod:`~jaxfl.privacy.limits` -- lower bounds on eps from how often a test succeeds
-* :mod:`~jaxfl.privacy.lines` -- mixtures of unit normals on a line: their logarithm, half-lines,
-  and where a loss is reached
 * :mod:`~jaxfl.privacy.mixtures` -- bounds for estimators in which a record enters every release,
   drawn or not: SVRG and SAGA
 * :mod:`~jaxfl.privacy.pld` -- composition of many releases: privacy loss distributions on a grid,
@@ -28,8 +25,6 @@
   eps, and a red flag
 * :mod:`~jaxfl.privacy.selection` -- the privacy cost of choosing the best of several runs by a
   score of the private data
-* :mod:`~jaxfl.privacy.unclipped` -- lower bounds for ``clip="batch"``, the minibatch mean clipped
-  as a whole
 
 Host side, in float64, never traced.  An :class:`Event` describes the release, :func:`epsilon` and
 :func:`delta` account for it, :func:`sigma_for` calibrates its noise, and :func:`report` compares the
@@ -43,7 +38,7 @@ Guarantee(eps=4.9, delta=0.001, method='Poisson sampling: PLD', status='E')
 """
 
 from jaxfl.privacy.accountants import METHODS, Guarantee, delta, epsilon
-from jaxfl.privacy.calibration import Calibration, batch_for, rounds_for, sigma_for, sigma_grid
+from jaxfl.privacy.calibration import Calibration, batch_for, rounds_for, sigma_for
 from jaxfl.privacy.claims import Claim, Condition
 from jaxfl.privacy.events import (
     AnyEvent,
@@ -93,7 +88,6 @@ __all__ = [
     "scaled",
     "selection_note",
     "sigma_for",
-    "sigma_grid",
     "spent",
     "svrg",
     "until",

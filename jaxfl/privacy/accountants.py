@@ -75,7 +75,7 @@ class Bound(NamedTuple):
     delta: Callable[[float], float]
     method: str
     status: Status
-    gdp: bool = False  # whether one mu, inversely proportional to the noise, is all of it
+    mu: float | None = None  # of GDP, where it is all of it; inversely proportional to the noise
 
 
 def epsilon(event: AnyEvent, delta: float, method: str | None = None) -> Guarantee:
@@ -98,11 +98,11 @@ def check_event(event: AnyEvent, method: str | None = None) -> None:
         choice("method", method, METHODS)
 
 
-def closed_form(event: AnyEvent, method: str | None = None) -> bool:
-    """Whether one mu, inversely proportional to the noise, describes the event."""
+def closed_form(event: AnyEvent, method: str | None = None) -> float | None:
+    """The mu of GDP of the event, inversely proportional to the noise, where it is all of it."""
     event = described(event)
     bounds = [] if isinstance(event, Phases) else _bounds(event, method)
-    return len(bounds) == 1 and bounds[0].gdp
+    return bounds[0].mu if len(bounds) == 1 else None
 
 
 @functools.lru_cache(maxsize=8192)
@@ -200,7 +200,7 @@ def _composed(all_releases: list[Release]) -> Bound:
             lambda eps: float(gdp_delta(mu, eps)),
             f"{names}: GDP, closed form",
             status,
-            gdp=True,
+            mu,
         )
     first = parts[0].profile
     if len(parts) == 1 and isinstance(first, Shown) and len(first.w) == 2:

@@ -6,10 +6,11 @@ since events are frozen.
 
 from __future__ import annotations
 
+import bisect
 import dataclasses
 import functools
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import NamedTuple
 
 from jaxfl.core.errors import InputError, require
@@ -35,7 +36,6 @@ __all__ = [
     "batch_for",
     "rounds_for",
     "sigma_for",
-    "sigma_grid",
 ]
 
 MOST_ROUNDS = 2**31  # the end of a search for rounds
@@ -68,13 +68,6 @@ def sigma_for(event: AnyEvent, eps: float, delta: float, method: str | None = No
     return _sigma_for(_unit(event), float(eps), float(delta), method)
 
 
-def sigma_grid(
-    questions: Iterable[tuple[AnyEvent, float, float]], method: str | None = None
-) -> list[Calibration]:
-    """:func:`sigma_for` of each (event, eps, delta); equal questions are answered once."""
-    return [sigma_for(event, eps, delta, method) for event, eps, delta in questions]
-
-
 def _unit(event: AnyEvent) -> AnyEvent:
     """The event with its first sigma set to 1, so that equal questions share a cache entry."""
     values = sigmas(event)
@@ -104,28 +97,16 @@ def _log_sigma(event: AnyEvent, eps: float, delta: float, method: str | None) ->
     def answer(log_s: float) -> Guarantee:
         return epsilon(scaled(event, math.exp(log_s)), delta, method)
 
-    if closed_form(event, method):
-        # mu is inversely proportional to sigma; its value at sigma = 1 follows from any eps
-        return _gdp_scale(answer, eps, delta)
+    mu = closed_form(event, method)
+    if mu is not None:  # to rounding error; 0 where nothing is released
+        x, step = math.log(max(mu, 1e-40) / gdp_mu(eps, delta)), 1e-13
+        while answer(x).eps > eps:
+            x, step = x + step, 2 * step
+        return x
     guess = _guess(event, eps, delta)
     if not answer(guess).status:
         raise InputError("No noise can be calibrated for this event", f"{answer(guess).method}")
     return _search(lambda x: answer(x).eps, eps, guess)
-
-
-def _gdp_scale(answer: Callable[[float], Guarantee], eps: float, delta: float) -> float:
-    """ln sigma of a GDP event, to rounding error."""
-    x = 0.0
-    for _ in range(200):  # to where eps is neither 0 nor astronomically large
-        now = answer(x).eps
-        if 0.01 < now < 100:
-            break
-        x += 1.0 if now >= 100 else -0.5
-    x += math.log(gdp_mu(max(answer(x).eps, 1e-300), delta) / gdp_mu(eps, delta))
-    step = 1e-13
-    while answer(x).eps > eps:
-        x, step = x + step, 2 * step
-    return x
 
 
 def _guess(event: AnyEvent, eps: float, delta: float) -> float:
@@ -216,17 +197,10 @@ def rounds_for(event: Event, eps: float, delta: float, method: str | None = None
         "add noise",
         sigma=event.sigma,
     )
-    low, high = 1, 2
-    while high < top and fits(high):
-        low, high = high, high * 2
-    if high >= top:
-        if fits(top):
-            return top
-        high = top
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if fits(middle) else (low, middle)
-    return low
+    low = 1
+    while low < top and fits(min(2 * low, top)):
+        low = min(2 * low, top)
+    return low + bisect.bisect(range(low + 1, min(2 * low, top)), False, key=lambda T: not fits(T))
 
 
 def batch_for(event: Event, eps: float, delta: float, method: str | None = None) -> int:
@@ -256,8 +230,4 @@ def batch_for(event: Event, eps: float, delta: float, method: str | None = None)
         "add noise or take fewer rounds",
         sigma=event.sigma,
     )
-    low = 0
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if fits(middle) else (middle, high)
-    return high
+    return 1 + bisect.bisect_left(range(1, high), True, key=fits)

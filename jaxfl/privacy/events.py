@@ -15,7 +15,7 @@ import dataclasses
 import enum
 import math
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias
+from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias, TypeVar
 
 from jaxfl.core.errors import require
 from jaxfl.core.params import choice, nonnegative, number, whole
@@ -46,6 +46,7 @@ __all__ = [
     "batch_clipped",
     "changed",
     "described",
+    "inside",
     "plain_events",
     "protects",
     "released",
@@ -411,6 +412,7 @@ class Probed(Stated):
 
 
 AnyEvent: TypeAlias = Described | Unproven | Stated
+E = TypeVar("E", bound=AnyEvent)
 
 
 class Kind(enum.StrEnum):
@@ -465,30 +467,35 @@ def described(event: AnyEvent) -> Described:
     """The event without :class:`Unproven` and :class:`Stated`, wherever they are in it."""
     if isinstance(event, Unproven | Stated):
         return described(event.event)
-    if isinstance(event, Sequence | Phases) and any(wrappers(event)):
-        return dataclasses.replace(event, events=tuple(map(described, event.events)))
+    return inside(event, described)
+
+
+def inside(event: E, change: Callable[[Any], Any]) -> E:
+    """``event`` with each of the events of which it is made, if any, changed."""
+    if isinstance(event, Unproven | Stated):
+        return dataclasses.replace(event, event=change(event.event))
+    if isinstance(event, Sequence | Phases):
+        return dataclasses.replace(event, events=tuple(map(change, event.events)))
     return event
+
+
+def _walk(event: AnyEvent | None) -> Iterator[AnyEvent | None]:
+    """Yield an event and all inside it, the outermost first."""
+    yield event
+    if isinstance(event, Unproven | Stated):
+        yield from _walk(event.event)
+    for part in getattr(event, "events", ()):
+        yield from _walk(part)
 
 
 def wrappers(event: AnyEvent) -> Iterator[Unproven | Stated]:
     """Yield the unproven and the stated events inside an event, the outermost first."""
-    if isinstance(event, Unproven | Stated):
-        yield event
-        yield from wrappers(event.event)
-    elif isinstance(event, Sequence | Phases):
-        for part in event.events:
-            yield from wrappers(part)
+    return (one for one in _walk(event) if isinstance(one, Unproven | Stated))
 
 
 def plain_events(event: AnyEvent | None) -> Iterator[Event]:
     """The events of which this one is made, in order."""
-    if isinstance(event, Event):
-        yield event
-    elif isinstance(event, (Sequence, Phases)):
-        for part in event.events:
-            yield from plain_events(part)
-    elif isinstance(event, Unproven | Stated):
-        yield from plain_events(event.event)
+    return (one for one in _walk(event) if isinstance(one, Event))
 
 
 def protects(event: AnyEvent) -> str:
@@ -509,11 +516,7 @@ def changed(event: AnyEvent, change: Callable[[Event], Event]) -> AnyEvent:
     """``event`` with every plain event changed."""
     if isinstance(event, Event):
         return change(event)
-    if isinstance(event, NoClaim):
-        return event
-    if isinstance(event, Unproven | Stated):
-        return dataclasses.replace(event, event=changed(event.event, change))
-    return dataclasses.replace(event, events=tuple(changed(part, change) for part in event.events))
+    return inside(event, lambda part: changed(part, change))
 
 
 def scaled(event: AnyEvent, factor: float) -> AnyEvent:
@@ -529,17 +532,13 @@ def until(event: AnyEvent, releases: int) -> AnyEvent:
     """
     if isinstance(event, Event):
         return dataclasses.replace(event, releases=releases)
-    if isinstance(event, NoClaim):
-        return event
-    if isinstance(event, Unproven | Stated):
-        return dataclasses.replace(event, event=until(event.event, releases))
+    if not isinstance(event, Sequence | Phases) or (isinstance(event, Phases) and event.together):
+        return inside(event, lambda part: until(part, releases))
     lengths = [sum(part.releases for part in plain_events(each)) for each in event.events]
     total = max(1, sum(lengths))
     parts: list[Any] = []
     for part, length in zip(event.events, lengths, strict=True):
-        if isinstance(event, Phases) and event.together:
-            parts.append(until(part, releases))
-        elif isinstance(event, Phases):
+        if isinstance(event, Phases):
             parts.append(until(part, max(0, min(releases, length))))
             releases -= length
         else:
@@ -549,15 +548,9 @@ def until(event: AnyEvent, releases: int) -> AnyEvent:
 
 def together(event: AnyEvent, other: Event) -> AnyEvent:
     """``event`` and ``other`` on all of its records; each phase composes with all of ``other``."""
-    if isinstance(event, NoClaim):
-        return event
-    if isinstance(event, Unproven | Stated):
-        return dataclasses.replace(event, event=together(event.event, other))
-    if isinstance(event, Phases):
-        return dataclasses.replace(
-            event, events=tuple(together(part, other) for part in event.events)
-        )
-    return Sequence((event, other))
+    if isinstance(event, Event | Sequence):
+        return Sequence((event, other))
+    return inside(event, lambda part: together(part, other))
 
 
 def worst(facts: ProblemFacts, client: Callable[[int], AnyEvent]) -> AnyEvent:

@@ -1,4 +1,4 @@
-"""Gaussian differential privacy in closed form, and conversions from zCDP and RDP.
+"""Gaussian differential privacy in closed form, and conversions from zCDP.
 
 A mechanism is mu-GDP if it is no easier to tell apart on neighbouring data than N(0, 1) from
 N(mu, 1) [Dong, Roth, Su, 2022].  T releases of Gaussian noise sigma on a statistic of L2
@@ -18,15 +18,12 @@ import numpy.typing as npt
 from jaxfl.core.params import number
 
 __all__ = [
-    "ORDERS",
     "bisect",
     "check_delta",
     "check_eps",
     "gdp_delta",
     "gdp_eps",
     "gdp_mu",
-    "mask_rdp",
-    "rdp_eps",
     "zcdp_eps",
     "zcdp_rho",
 ]
@@ -111,41 +108,3 @@ def zcdp_rho(eps: Numbers, delta: Numbers) -> Any:
     """The rho of :func:`zcdp_eps`: ``(sqrt(ln(1/delta) + eps) - sqrt(ln(1/delta)))^2``."""
     log = np.log(1 / np.asarray(delta, np.float64))
     return ((np.asarray(eps) / (np.sqrt(log + eps) + np.sqrt(log))) ** 2)[()]
-
-
-# Tenths up to 10.9, then whole numbers: the orders in common use, and some larger ones.
-ORDERS: tuple[float, ...] = (
-    *(1 + x / 10 for x in range(1, 100)),
-    *range(11, 64),
-    *(64, 80, 96, 128, 192, 256, 512, 1024),
-)
-
-
-def rdp_eps(rdp: Callable[[Floats], Floats], delta: float) -> tuple[float, float]:
-    """The least eps over :data:`ORDERS` a, and its order, where ``rdp(a)`` bounds the divergence.
-
-    ``eps = rdp(a) + ln((a-1)/a) - (ln delta + ln a)/(a-1)`` [Canonne, Kamath, Steinke, 2020,
-    Proposition 12].
-    """
-    check_delta(delta)
-    a = np.array(ORDERS, np.float64)
-    values = rdp(a) + np.log1p(-1 / a) - (math.log(delta) + np.log(a)) / (a - 1)
-    best = int(np.argmin(values))
-    return max(0.0, float(values[best])), float(a[best])
-
-
-def mask_rdp(p: float, mu: float, rounds: int) -> Callable[[Floats], Floats]:
-    """RDP of T rounds of which each shows a coordinate with probability p, under a public mask.
-
-    ``T/(a-1) ln(1 - p + p e^{(a-1) a mu^2/2})``: averaged over masks, e^{(a-1) divergence} is
-    convex in how the sensitivity mu is spread over coordinates, so all of it in one is the worst.
-    Scaling the divergence by p instead is wrong: a canary in one coordinate realises more.
-    """
-    number("mask", p, above=0, most=1, remedy="it is the chance to keep a coordinate")
-
-    def rdp(a: Floats) -> Floats:
-        shown = math.log(p) + a * (a - 1) * mu * mu / 2
-        hidden = math.log1p(-p) if p < 1 else -math.inf
-        return np.asarray(rounds / (a - 1) * np.logaddexp(hidden, shown), np.float64)
-
-    return rdp

@@ -12,12 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from jaxfl.privacy.gaussian import Floats, gdp_eps
+from jaxfl.privacy.gaussian import Floats
 
 __all__ = [
     "clopper_pearson",
-    "clopper_pearson_eps",
-    "gdp_audit_eps",
     "limits",
     "one_run_eps",
     "plain_eps",
@@ -37,7 +35,8 @@ def clopper_pearson(k: Any, n: int, alpha: float) -> tuple[Floats, Floats]:
 
 def limits(in_p: Any, in_q: Any, n: int, confidence: float) -> tuple[Floats, Floats]:
     """p and f, which both hold with this confidence."""
-    return _rates(in_p, n, in_q, n, 1 - confidence)
+    alpha = (1 - confidence) / 2
+    return clopper_pearson(in_p, n, alpha)[0], clopper_pearson(in_q, n, alpha)[1]
 
 
 def plain_eps(p: Any, f: Any, delta: float) -> Any:
@@ -53,25 +52,6 @@ def separation(p: Any, f: Any) -> Any:
     from scipy.special import ndtri
 
     return (ndtri(p) - ndtri(f))[()]
-
-
-def clopper_pearson_eps(
-    tp: int, npos: int, fp: int, nneg: int, delta: float, alpha: float = 0.05
-) -> float:
-    """:func:`plain_eps` of counts: tp of npos runs of world P were called P, fp of nneg of Q."""
-    return float(plain_eps(*_rates(tp, npos, fp, nneg, alpha), delta))
-
-
-def gdp_audit_eps(
-    tp: int, npos: int, fp: int, nneg: int, delta: float, alpha: float = 0.05
-) -> float:
-    """The same through :func:`separation`: for Gaussian mechanisms, and far more powerful."""
-    mu = float(separation(*_rates(tp, npos, fp, nneg, alpha)))
-    return float(gdp_eps(max(0.0, mu), delta))
-
-
-def _rates(tp: Any, npos: int, fp: Any, nneg: int, alpha: float) -> tuple[Floats, Floats]:
-    return clopper_pearson(tp, npos, alpha / 2)[0], clopper_pearson(fp, nneg, alpha / 2)[1]
 
 
 def one_run_eps(k: int, r: int, v: int, delta: float, alpha: float) -> float:

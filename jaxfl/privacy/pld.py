@@ -1,6 +1,6 @@
 """Composition of many releases: privacy loss distributions on a grid, multiplied by FFT.
 
-Each release is a discrete pair from :mod:`jaxfl.privacy.grids` that bounds it from above.  The
+Each release is a discrete pair, :class:`Grid`, that bounds it from above.  The
 T-fold law of the loss is computed under an exponential tilt towards the eps in question where delta
 is so tiny that rounding errors would show.  Mass beyond the window is bounded by Chernoff's
 inequality and added to delta; what the FFT wraps around only adds [as Gopi, Lee, Wutschitz, 2021].
@@ -10,6 +10,7 @@ Everything is rounded up except the floating-point errors themselves.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -18,7 +19,6 @@ import numpy as np
 
 from jaxfl.core.errors import require
 from jaxfl.privacy.gaussian import Floats
-from jaxfl.privacy.grids import Grid, grid, loss_bound
 from jaxfl.privacy.profiles import Profile
 
 __all__ = ["TINY", "Curve", "Part", "compose"]
@@ -114,25 +114,23 @@ def _compose(
     if not parts:
         return Curve(np.zeros(1), np.zeros(1), np.ones(1), 0.0)
     bounds = [loss_bound(part.profile, _SHARE * delta / part.count / len(parts)) for part in parts]
-    counts = [part.count for part in parts]
 
     # coarse first: what a finer grid has to achieve is read off the curve
     h = 2.0 ** math.floor(math.log2(max(bounds) / 64))
     finest, target = max(bounds) * 8 / _MOST, eps
     for _ in range(40):
-        each = [
-            grid(part.profile, h, 2 * math.ceil(most / h / 2 + 1), reverse)
-            for part, most in zip(parts, bounds, strict=True)
-        ]
-        if not all((g.p > SEEN).any() for g in each):  # one part says everything by itself
-            return Curve(np.zeros(1), np.zeros(1), np.ones(1), 1.0)
-        moments = _Moments(each, counts, h)
-        window = _window(moments, each, counts, h, delta, eps)
+        law = _Law(h)
+        for part, most in zip(parts, bounds, strict=True):
+            g = grid(part.profile, h, 2 * math.ceil(most / h / 2 + 1), reverse)
+            if not (g.p > SEEN).any():  # one part says everything by itself
+                return Curve(np.zeros(1), np.zeros(1), np.ones(1), 1.0)
+            law.add(g, part.count)
+        window = _window(law, delta, eps)
         if window.size > _MOST:
             h *= 2.0 ** math.ceil(math.log2(window.size / _MOST))
             finest = h  # coarser than wished for, and still an upper bound
             continue
-        curve = _convolve(each, counts, h, window)
+        curve = _convolve(law, window)
         answer = float(curve.eps(delta)) if target is None else target
         if not answer < math.inf or h <= finest or (answer == 0 and target is None):
             return curve
@@ -140,8 +138,7 @@ def _compose(
             return curve  # too small for this level
         # Doubling h adds `excess` to the variance of the loss, h itself a third of that; half of it
         # moves the mean, and times the decay of ln delta the tail.
-        excess = sum(c * g.inflation for c, g in zip(counts, each, strict=True)) / 3
-        width = math.sqrt(sum(c * g.variance for c, g in zip(counts, each, strict=True)))
+        excess, width = law.inflation / 3, math.sqrt(law.variance)
         decay = curve.decay(answer)
         moved = (decay + 1) * excess / 2
         if target is None:
@@ -161,16 +158,27 @@ def _compose(
 # --- composition ---------------------------------------------------------------------------------
 
 
-class _Moments:
-    """``psi(theta) = ln sum_i p_i e^(theta l_i)`` of all parts together, and its derivative."""
+class _Law:
+    """The law of the loss of all parts together, on losses that are multiples of h."""
 
-    def __init__(self, grids: Sequence[Grid], counts: Sequence[int], h: float):
-        self.terms = []
-        for g, count in zip(grids, counts, strict=True):
-            seen = np.flatnonzero(g.p > SEEN)
-            self.terms.append((count, np.log(g.p[seen]), h * (seen - g.p.size // 2)))
+    def __init__(self, h: float):
+        self.h, self.variance, self.inflation, self.grids = h, 0.0, 0.0, list[tuple[Grid, int]]()
+        self.terms: list[tuple[int, Floats, Any]] = []
 
-    def __call__(self, theta: float) -> tuple[float, float]:
+    def add(self, g: Grid, count: int) -> None:
+        """Compose with a part that is repeated ``count`` times."""
+        seen = np.flatnonzero(g.p > SEEN)
+        self.terms.append((count, np.log(g.p[seen]), self.h * (seen - g.p.size // 2)))
+        self.grids.append((g, count))
+        self.variance += count * g.variance
+        self.inflation += count * g.inflation
+
+    @property
+    def width(self) -> float:
+        return math.sqrt(self.variance) or self.h
+
+    def moments(self, theta: float) -> tuple[float, float]:
+        """``psi(theta) = ln sum_i p_i e^(theta l_i)``, and its derivative."""
         psi = slope = 0.0
         for count, log_p, loss in self.terms:
             weights = log_p + theta * loss
@@ -192,25 +200,17 @@ class _Window(NamedTuple):
     lost: float
 
 
-def _window(
-    moments: _Moments,
-    grids: Sequence[Grid],
-    counts: Sequence[int],
-    h: float,
-    delta: float,
-    eps: float | None,
-) -> _Window:
+def _window(law: _Law, delta: float, eps: float | None) -> _Window:
     from scipy import fft
 
-    width = math.sqrt(sum(c * g.variance for c, g in zip(counts, grids, strict=True))) or h
-    lost = math.log(_SHARE * delta)
-    theta = _tilt(moments, width, delta, eps, lost)
-    psi, centre = moments(theta)
+    h, lost = law.h, math.log(_SHARE * delta)
+    theta = _tilt(law, delta, eps, lost)
+    psi, centre = law.moments(theta)
     high = low = centre
     for _ in range(40):
         # mass beyond the upper end wraps around to the lower, where removing the tilt enlarges it
-        before, high = high, _upper(moments, theta, width, lost - theta * (high - low))
-        low = _lower(moments, theta, width, min(0.0, lost - psi + theta * high))
+        before, high = high, _upper(law, theta, lost - theta * (high - low))
+        low = _lower(law, theta, min(0.0, lost - psi + theta * high))
         if theta > 0:  # what is wrapped from below shrinks: keep no more than eps >= 0 needs
             low = min(low, 0.0)
         if theta == 0 or abs(high - before) < 0.01 * (high - low):
@@ -220,29 +220,28 @@ def _window(
     return _Window(theta, psi, first, size, math.exp(lost))
 
 
-def _convolve(grids: Sequence[Grid], counts: Sequence[int], h: float, window: _Window) -> Curve:
+def _convolve(law: _Law, window: _Window) -> Curve:
     from scipy import fft
 
-    theta, psi, first, size, lost = window
+    h, (theta, psi, first, size, lost) = law.h, window
     product: Any = 1.0
-    for g, count in zip(grids, counts, strict=True):
+    for g, count in law.grids:
         index = np.arange(g.p.size) - g.p.size // 2
         tilted = _tilted(g.p, np.asarray(theta * h * index, np.float64))
         folded = np.bincount(index % size, weights=tilted, minlength=size)
         product = product * np.power(fft.rfft(folded), count)
-    law = np.maximum(np.roll(fft.irfft(product, size), -first % size), 0.0)
+    folded = np.maximum(np.roll(fft.irfft(product, size), -first % size), 0.0)
     loss: Floats = np.asarray(h * (first + np.arange(size)), np.float64)
-    p = law * np.exp(np.minimum(psi - theta * loss, 0.0 if theta == 0 else 700.0))
+    p = folded * np.exp(np.minimum(psi - theta * loss, 0.0 if theta == 0 else 700.0))
     mass = np.cumsum(p[::-1])[::-1]
-    infinite = -math.expm1(
-        sum(c * math.log1p(-min(g.infinite, 1 - 1e-16)) for c, g in zip(counts, grids, strict=True))
-    )
+    finite = (count * math.log1p(-min(g.infinite, 1 - 1e-16)) for g, count in law.grids)
+    infinite = -math.expm1(sum(finite))
     return Curve(loss, mass, _discounted(p, h), infinite + lost)
 
 
 def _tilted(p: Floats, exponent: Floats) -> Floats:
     """``p e^exponent``, normalised."""
-    seen = p > 1e-300
+    seen = p > SEEN
     weights = np.where(seen, np.log(np.where(seen, p, 1.0)) + exponent, -np.inf)
     weights = np.exp(weights - weights.max())
     return np.asarray(weights / weights.sum())
@@ -263,7 +262,7 @@ def _discounted(p: Floats, h: float) -> Floats:
     return out
 
 
-def _tilt(moments: _Moments, width: float, delta: float, eps: float | None, lost: float) -> float:
+def _tilt(law: _Law, delta: float, eps: float | None, lost: float) -> float:
     """The least theta under which delta stands out from the rounding errors of the FFT.
 
     If eps is not known, theta centres the law where Chernoff's bound falls to delta.  It is never so
@@ -271,41 +270,38 @@ def _tilt(moments: _Moments, width: float, delta: float, eps: float | None, lost
     """
     if delta >= _VISIBLE:
         return 0.0
-    top = _upper(moments, 0.0, width, lost)
+    top = _upper(law, 0.0, lost)
     quiet = math.log(1e-5 * delta / _NOISE)
 
     def enough(theta: float) -> bool:
-        psi, centre = moments(theta)
+        psi, centre = law.moments(theta)
         if eps is None:
             return centre > top or psi - theta * centre < math.log(delta)
         return centre > min(top, eps) or psi - theta * eps < quiet
 
     if enough(0.0):
         return 0.0
-    low, high = 0.0, 1.0 / width
-    while not enough(high) and high * width < 1e9:
+    low, high = 0.0, 1.0 / law.width
+    while not enough(high) and high * law.width < 1e9:
         low, high = high, 2 * high
     for _ in range(10):
         middle = (low + high) / 2
         low, high = (low, middle) if enough(middle) else (middle, high)
     # few and large losses: the centre jumps, and the law has two modes just before it does
-    return high if moments(high)[1] <= top else 0.8 * low
+    return high if law.moments(high)[1] <= top else 0.8 * low
 
 
-def _upper(moments: _Moments, theta: float, width: float, log_lost: float) -> float:
+def _upper(law: _Law, theta: float, log_lost: float) -> float:
     """A loss exceeded with probability below e^log_lost: the best of Chernoff's bounds."""
-    low = max(1.01 * theta, min(1e-3 / width, 1e-2))
-    return _least(lambda s: (moments(s)[0] - log_lost) / s, low, 10 * low + max(1e3 / width, 1e3))
+    low = max(1.01 * theta, min(1e-3 / law.width, 1e-2))
+    top = 10 * low + max(1e3 / law.width, 1e3)
+    return _least(lambda s: (law.moments(s)[0] - log_lost) / s, low, top)
 
 
-def _lower(moments: _Moments, theta: float, width: float, log_lost: float) -> float:
+def _lower(law: _Law, theta: float, log_lost: float) -> float:
     """A loss below which the tilted law has mass below e^log_lost."""
-    psi = moments(theta)[0]
-    return -_least(
-        lambda s: (moments(theta - s)[0] - psi - log_lost) / s,
-        min(0.1 / width, 1e-2),
-        max(1e3 / width, 1e3),
-    )
+    psi, ends = law.moments(theta)[0], (min(0.1 / law.width, 1e-2), max(1e3 / law.width, 1e3))
+    return -_least(lambda s: (law.moments(theta - s)[0] - psi - log_lost) / s, *ends)
 
 
 def _least(f: Callable[[float], float], low: float, high: float) -> float:
@@ -324,3 +320,74 @@ def _least(f: Callable[[float], float], low: float, high: float) -> float:
             y = a + ratio * (b - a)
             fy = f(math.exp(y))
     return min(fx, fy)
+
+
+# --- one release on a grid of losses, by connecting the dots -------------------------------------
+
+
+class Grid(NamedTuple):
+    """One release on losses ``h (-K, ..., K)``: probabilities under P, and of an infinite loss.
+
+    The hockey-stick curve of a release, known at losses 0, h, ..., Kh in both directions, is replaced by
+    the curve that joins these points by straight lines in e^eps: that of a discrete pair, and an upper
+    bound [Doroshenko, Ghazi, Kamath, Kumar, Manurangsi, 2022].
+    """
+
+    p: Floats
+    infinite: float
+    variance: float
+    inflation: float  # of the variance, by doubling h
+
+
+def loss_bound(profile: Profile, tail: float) -> float:
+    """A loss that the release exceeds with probability below ``tail``, in both directions."""
+    mu = min(profile.shift_bound, 1e8)
+    most = mu * mu / 2 + mu * math.sqrt(-2 * math.log(tail))
+    loss: Floats = np.geomspace(most * 1e-7, most, 160).astype(np.float64)
+    inside = np.maximum(*profile(loss)) > tail
+    last = int(np.flatnonzero(inside)[-1]) + 1 if inside.any() else 0
+    return float(loss[min(last, loss.size - 1)])
+
+
+@functools.lru_cache(maxsize=64)
+def grid(profile: Profile, h: float, K: int, reverse: bool) -> Grid:
+    """The release on the grid; K must be even."""
+    forward, backward = profile(np.asarray(h * np.arange(K + 1), np.float64))
+    if reverse:
+        forward, backward = backward, forward
+    p, infinite = _join(forward, backward, h)
+    coarse, _ = _join(forward[::2], backward[::2], 2 * h)
+    loss: Floats = np.asarray(h * np.arange(-K, K + 1), np.float64)
+    variance = _variance(p, loss)
+    return Grid(p, infinite, variance, max(0.0, _variance(coarse, loss[::2]) - variance))
+
+
+def _join(forward: Floats, backward: Floats, h: float) -> tuple[Floats, float]:
+    K = forward.size - 1
+    loss = h * np.arange(1, K + 1)
+    above, below = _masses(forward, h), _masses(backward, h)
+    p = np.concatenate([(below * np.exp(-loss))[::-1], [0.0], above])
+    infinite = float(forward[-1])
+    p[K] = max(0.0, 1.0 - float(p.sum()) - infinite)
+    return p, infinite
+
+
+def _masses(H: Floats, h: float) -> Floats:
+    """P-masses at losses h, 2h, ..., Kh from ``H`` at 0, h, ..., Kh.
+
+    A chord of H in e^eps falls by the Q-mass above it; P has e^loss times the difference of two.
+    Chords that rounding left steeper than the one before are levelled up.
+    """
+    K = H.size - 1
+    # the chord from (k-1)h to kh times e^{kh}; the P-mass at kh is slope_k - e^{-h} slope_{k+1}
+    loss = h * np.arange(1, K + 1)
+    slope = np.maximum(-np.diff(H) / -math.expm1(-h), 0.0)
+    log = np.where(slope > 0, np.log(np.where(slope > 0, slope, 1.0)) - loss, -np.inf)
+    log = np.maximum.accumulate(log[::-1])[::-1]
+    slope = np.exp(log + loss)
+    return np.asarray(np.maximum(slope - math.exp(-h) * np.append(slope[1:], 0.0), 0.0))
+
+
+def _variance(p: Floats, loss: Floats) -> float:
+    mean = float(np.sum(p * loss))  # not a BLAS product: its threads cost more than they save
+    return float(np.sum(p * (loss - mean) ** 2))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import math
 from typing import NamedTuple
 
@@ -12,6 +13,7 @@ from jaxfl.privacy.events import Event, Increments, LocalSteps, Mean, Status
 from jaxfl.privacy.pld import Part
 from jaxfl.privacy.profiles import (
     Gaussian,
+    Profile,
     Shown,
     WithoutReplacement,
     WithReplacement,
@@ -75,6 +77,12 @@ def releases(event: Event, method: str | None = None) -> Release:
     return _drawn(event, event.sensitivity, method)
 
 
+def _alike(
+    profile: Profile, times: int, method: str, status: Status = Status.ESTABLISHED
+) -> Release:
+    return Release((Part(profile, times),), method, status)
+
+
 def _drawn(event: Event, estimator: Mean, method: str | None) -> Release:
     """A record that enters only the releases for which it was drawn."""
     sampling, T = event.sampling, event.releases
@@ -82,14 +90,12 @@ def _drawn(event: Event, estimator: Mean, method: str | None) -> Release:
     g = estimator.X(sampling) / event.sigma
     both = 2.0 if event.adjacency == "replace_one" else 1.0
     if scheme == "poisson" and not whole(event):
-        profile = poisson(q, g) if both == 2 else poisson_add_remove(q, g)
-        return Release((Part(profile, T),), "Poisson sampling", Status.ESTABLISHED)
+        profile: Profile = poisson(q, g) if both == 2 else poisson_add_remove(q, g)
+        return _alike(profile, T, "Poisson sampling")
     if both == 2:  # from here on both records are drawn together: their distance counts
         g = min(g, estimator.whole / event.sigma)
     if whole(event):
-        return Release(
-            (Part(Gaussian(both * g * math.sqrt(T)), 1),), "Gaussian releases", Status.ESTABLISHED
-        )
+        return _alike(Gaussian(both * g * math.sqrt(T)), 1, "Gaussian releases")
     if scheme == "single_pass":
         require(
             T * sampling.b <= m,
@@ -97,9 +103,7 @@ def _drawn(event: Event, estimator: Mean, method: str | None) -> Release:
             lambda: f"ask for at most {int(m // sampling.b)}, or for sampler = 'shuffled'",
             rounds=T,
         )
-        return Release(
-            (Part(Gaussian(both * g), 1),), "every record released once", Status.ESTABLISHED
-        )
+        return _alike(Gaussian(both * g), 1, "every record released once")
     require(
         both != 1,
         "draws a fixed number of records, which adding one changes",
@@ -107,14 +111,10 @@ def _drawn(event: Event, estimator: Mean, method: str | None) -> Release:
         sampler=scheme,
     )
     if scheme == "without_replacement":
-        return Release(
-            (Part(WithoutReplacement(q, g), T),), "sampling without replacement", Status.DERIVED
-        )
+        return _alike(WithoutReplacement(q, g), T, "sampling without replacement", Status.DERIVED)
     if scheme == "with_replacement":
-        b = int(sampling.b)
-        return Release(
-            (Part(WithReplacement(b, m, g), T),), "sampling with replacement", Status.DERIVED
-        )
+        profile = WithReplacement(int(sampling.b), m, g)
+        return _alike(profile, T, "sampling with replacement", Status.DERIVED)
     return _epochs(m, int(sampling.b), T, 1, g, method)
 
 
@@ -196,13 +196,8 @@ def increments_shift(estimator: Increments, steps: int) -> float:
     def squared(t: int) -> float:
         return (G + 2 * LD * (t - 1) / (t + 1)) ** 2 * (steps - t + 1)
 
-    low, high = 1, steps
-    while low < high:
-        middle = (low + high) // 2
-        if squared(middle) < squared(middle + 1):
-            low = middle + 1
-        else:
-            high = middle
+    falls = range(1, steps)  # where the next one is no larger, from the largest on
+    low = 1 + bisect.bisect_left(falls, True, key=lambda t: squared(t) >= squared(t + 1))
     return 2 * math.sqrt(squared(low)) / estimator.machines
 
 
@@ -230,9 +225,7 @@ def _weighted_shift(estimator: Increments, steps: int) -> float:
 def _increments(event: Event, estimator: Increments) -> Release:
     mu = increments_shift(estimator, event.releases) / event.sigma
     name = "weighted increments, each record once" + (", exact shift" if estimator.exact else "")
-    return Release(
-        (Part(Gaussian(mu), 1),), name, Status.DERIVED if estimator.exact else Status.ESTABLISHED
-    )
+    return _alike(Gaussian(mu), 1, name, Status.DERIVED if estimator.exact else Status.ESTABLISHED)
 
 
 def _local_steps(event: Event, steps: LocalSteps, method: str | None) -> Release:

@@ -11,16 +11,7 @@ from typing import Literal, NamedTuple
 
 from jaxfl.core.params import choice, number
 from jaxfl.privacy import accountants
-from jaxfl.privacy.events import (
-    AnyEvent,
-    Event,
-    Mean,
-    NoClaim,
-    Phases,
-    Sequence,
-    Stated,
-    Unproven,
-)
+from jaxfl.privacy.events import AnyEvent, Event, Mean, Sequence, inside
 from jaxfl.privacy.gaussian import check_delta
 
 __all__ = ["Selected", "best_of", "selection_note"]
@@ -124,23 +115,17 @@ def selection_note(event: AnyEvent, runs: int, delta: float) -> str:
 
 def _repeated(event: AnyEvent, times: int) -> AnyEvent:
     """The event, ``times`` times on the same data."""
-    if isinstance(event, NoClaim):
-        return event
-    if isinstance(event, Unproven | Stated):
-        return dataclasses.replace(event, event=_repeated(event.event, times))
-    if isinstance(event, Phases):
-        parts = tuple(_repeated(part, times) for part in event.events)
-        return dataclasses.replace(event, events=parts)
-    assert isinstance(event, Event | Sequence)
-    if isinstance(event, Sequence) or not _alike(event):
-        return Sequence((event,) * times)
-    return dataclasses.replace(event, releases=event.releases * times)
-
-
-def _alike(event: Event) -> bool:
-    """Whether all rounds have the same law, whatever came before, as is not so within an epoch."""
-    epochs = event.sampling.scheme in ("shuffled", "single_pass")
-    return isinstance(event.sensitivity, Mean) and not epochs
+    if not isinstance(event, Event | Sequence):
+        return inside(event, lambda part: _repeated(part, times))
+    # whether all rounds have the same law, whatever came before, as is not so within an epoch
+    alike = isinstance(event, Event) and isinstance(event.sensitivity, Mean)
+    if (
+        isinstance(event, Event)
+        and alike
+        and event.sampling.scheme not in ("shuffled", "single_pass")
+    ):
+        return dataclasses.replace(event, releases=event.releases * times)
+    return Sequence((event,) * times)
 
 
 def _log_ratio(event: AnyEvent, runs: float, method: str | None) -> float:

@@ -14,7 +14,6 @@ SOTERIA = (
 )
 SGD = "dp_sgd --samples 100 --batch 10 --clip 1 --sigma 1"
 SRM = "dp_srm --samples 100 --batch 10 --sigma 1 --delta 1e-5 --rounds 5 --clip 1"
-CANARY = "audit_canary --samples 100 --rounds 5 --clip 1 --delta 1e-5"
 EVENT = "event --samples 100 --batch 10 --clip 1 --sigma 1 --rounds 5 --delta 1e-5"
 PRIVATE = "private_local_sgd --samples 100 --batch 10 --rounds 5 --clip 1 --delta 1e-5"
 
@@ -92,7 +91,6 @@ account {SGD} --rounds 5 --delta 1e-5 --eps 2 | give exactly one of them
 account {EVENT} --record-norm -1 | --record-norm -1
 account {SRM} --momentum 1.5 | --momentum 1.5
 account private_local_sgd --samples 9 --batch 3 --rounds 3 --clip 1 --sigma 1 --convex 2 | --convex 2
-account {CANARY} --batch 200 --sigma 1 --runs 20 | exceeds the 100 records
 account audit_cp --tp 9 --npos 9 --fp 0 --nneg 9 --delta 1e-5 --alpha 2 | --alpha 2
 """
 

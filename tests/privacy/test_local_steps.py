@@ -16,7 +16,7 @@ import jaxfl
 from jaxfl import privacy
 from jaxfl.core.types import Clients, ProblemFacts
 from jaxfl.engine.ledger import turns
-from jaxfl.privacy.events import Event, LocalSteps, Mean, NoClaim
+from jaxfl.privacy.events import Event, LocalSteps, Mean
 from jaxfl.privacy.gaussian import gdp_eps, zcdp_eps
 
 pytestmark = pytest.mark.once
@@ -137,12 +137,6 @@ def test_noise_is_calibrated_and_the_papers_noise_is_flagged() -> None:
     # six whole passes, in each of which a record moves one message by 2G/gamma
     mu = float(privacy.gaussian.gdp_mu(4.0, plan.values["delta"]))
     assert plan.values["sigma"] == pytest.approx(2 * 0.7 / 4 * math.sqrt(6) / mu, rel=1e-6)
-
-
-def test_non_private_algorithms_claim_nothing() -> None:
-    for name in ("fedavg", "fedprox", "scaffold"):
-        plan = planned(name, equal(), 3, batch=4)
-        assert (plan.event, plan.claim) == (NoClaim("nothing is noised"), None)
 
 
 @pytest.mark.plain

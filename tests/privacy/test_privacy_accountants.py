@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binom, norm
 from told import refusals, refused
-from vectors import answers
+from vectors import UNASKED, answers, question
 
 from jaxfl.privacy.accountants import delta, epsilon
 from jaxfl.privacy.calibration import sigma_for
@@ -34,8 +34,7 @@ from jaxfl.privacy.events import (
     svrg,
     until,
 )
-from jaxfl.privacy.gaussian import gdp_delta, gdp_eps, gdp_mu, mask_rdp, rdp_eps, zcdp_eps
-from jaxfl.privacy.grids import grid
+from jaxfl.privacy.gaussian import gdp_delta, gdp_eps, gdp_mu, zcdp_eps
 from jaxfl.privacy.mixtures import FIXED, Chain, coins_delta, coins_eps
 from jaxfl.privacy.pld import Part, compose
 from jaxfl.privacy.profiles import (
@@ -53,8 +52,6 @@ from jaxfl.privacy.releases import releases
 from jaxfl.privacy.selection import best_of
 
 pytestmark = pytest.mark.once
-
-RANDOM = ("poisson", "without_replacement", "with_replacement")
 
 
 def event(scheme: str = "poisson", m: int = 1000, b: float = 50, T: int = 60, **more: Any) -> Event:
@@ -94,19 +91,13 @@ def test_eps_mu_and_delta_of_a_gaussian_invert_each_other(mu: float, log_delta: 
 
 
 def test_conversions_are_ordered() -> None:
-    """Limits of a Gaussian; Renyi and zCDP are looser; a mask that keeps less helps."""
+    """Limits of a Gaussian; zCDP is looser."""
     assert gdp_delta(0.0, 0.0) == gdp_eps(0.0, 1e-5) == 0
     assert gdp_delta(math.inf, 10.0) == 1
     assert gdp_eps(math.inf, 1e-5) == math.inf
     assert gdp_delta(1e-7, 0.0) == pytest.approx(1e-7 / math.sqrt(2 * math.pi), rel=1e-6)
     for rho in (0.01, 0.5, 5.0):
-        exact = gdp_eps(math.sqrt(2 * rho), 1e-5)
-        renyi = rdp_eps(lambda a, rho=rho: a * rho, 1e-5)[0]
-        assert exact < renyi < zcdp_eps(rho, 1e-5)
-    eps = [rdp_eps(mask_rdp(p, 0.5, 100), 1e-5)[0] for p in (0.05, 0.5, 1.0)]
-    assert eps == sorted(eps)
-    assert eps[-1] == rdp_eps(lambda a: 100 * a * 0.125, 1e-5)[0]
-    assert eps[0] > coins_eps(0.05, 0.5, 0.0, 100, 1e-5)  # a canary in one coordinate
+        assert gdp_eps(math.sqrt(2 * rho), 1e-5) < zcdp_eps(rho, 1e-5)
 
 
 # --- privacy loss distributions ------------------------------------------------------------------
@@ -170,32 +161,6 @@ def test_one_draw_with_replacement_is_one_without() -> None:
     eps = np.linspace(0, 6, 50)
     one = WithReplacement(1, 100, 0.8)(eps)[0]
     assert one == pytest.approx(WithoutReplacement(0.01, 0.8)(eps)[0], rel=1e-9)
-
-
-@pytest.mark.parametrize("reverse", [False, True])
-@pytest.mark.parametrize(
-    "profile", [poisson(0.02, 3.0), poisson_add_remove(0.1, 1.0), Split(0.1, 1.0), Gaussian(0.5)]
-)
-def test_the_grid_is_a_pair_that_is_no_easier_to_protect(profile: Any, reverse: bool) -> None:
-    """Its hockey-stick curve touches the true one at the grid's losses and is above it between."""
-    h, K = 0.05, 400
-    made = grid(profile, h, K, reverse)
-    loss = h * np.arange(-K, K + 1)
-    assert made.p.sum() + made.infinite == pytest.approx(1, abs=1e-12)
-    for e in (0.0, h, 0.52, 1.0, 1.33):
-        joined = made.infinite + float(np.sum(made.p * -np.expm1(np.minimum(e - loss, 0.0))))
-        true = profile(np.array([e]))[1 if reverse else 0][0]
-        on_grid = abs(e / h - round(e / h)) < 1e-9
-        assert joined >= true - 1e-12
-        assert not on_grid or joined == pytest.approx(true, rel=1e-8, abs=1e-12)
-
-
-@pytest.mark.parametrize("scheme", RANDOM)
-def test_delta_at_eps_inverts_eps_at_delta(scheme: str) -> None:
-    for sigma, d in itertools.product((0.02, 0.2), (1e-2, 1e-5, 1e-8, 1e-11, 1e-16)):
-        found = epsilon(event(scheme, sigma=sigma), d).eps
-        if found > 0:
-            assert delta(event(scheme, sigma=sigma), found).delta == pytest.approx(d, rel=0.02)
 
 
 # --- an independent library ----------------------------------------------------------------------
@@ -377,8 +342,8 @@ def test_part_of_an_epoch_uses_a_record_by_the_share_of_its_places(T: int, sigma
 
 
 def test_svrg_and_saga() -> None:
-    def make(estimator: Mean, scheme: str = "poisson") -> Event:
-        return Event(Sampling(scheme, 1000, 50), estimator, 0.06, 40)
+    def make(estimator: Mean, scheme: str = "poisson", m: int = 1000, b: int = 50) -> Event:
+        return Event(Sampling(scheme, m, b), estimator, 0.06, 40)
 
     default = epsilon(make(svrg(1.0)), 1e-5)
     chain, reveal, new, best = (
@@ -397,22 +362,42 @@ def test_svrg_and_saga() -> None:
     whole = Sampling("full", 1000, 1000)
     full, mean = (Event(whole, kind, 0.01, 40) for kind in (svrg(1.0), Mean(1.0)))
     assert epsilon(full, 1e-5).eps == epsilon(mean, 1e-5).eps
-
-
-def test_svrg_with_replacement_and_in_epochs() -> None:
-    """From that of a record that is not drawn, 2G/m, to that of one that is all draws: where b > m
-    a single draw is less than its share, and the shares of rare draws are no smaller for it.  100
-    shuffled records in batches of 30 have epochs of 3 rounds: 10 rounds use a record 4 times."""
-    for b in (5, 15, 60):
-        made = Event(Sampling("with_replacement", 10, b), svrg(1.0), 1.0, 5)
-        shown = releases(made).parts[0].profile
+    for b in (
+        5,
+        15,
+        60,
+    ):  # from an undrawn record, 2G/m, to one that is all draws, also where b > m
+        shown = releases(make(svrg(1.0), "with_replacement", 10, b)).parts[0].profile
         assert list(shown.mu) == sorted(shown.mu)
-        assert (shown.mu[0], shown.mu[-1]) == pytest.approx((2 / 10, 2 * (2 - 1 / 10)))
-        assert sum(shown.w) == pytest.approx(1)
-    made = Event(Sampling("shuffled", 100, 30), svrg(1.0), 0.5, 10)
-    drawn, undrawn = 2 * (2 / 30 - 1 / 100) / 0.5, 2 / 100 / 0.5
-    mu = math.sqrt(4 * drawn**2 + 6 * undrawn**2)
-    assert epsilon(made, 1e-5, "reveal").eps == pytest.approx(gdp_eps(mu, 1e-5))
+        ends = pytest.approx((2 / 10 / 0.06, 2 * (2 - 1 / 10) / 0.06))
+        assert ((shown.mu[0], shown.mu[-1]), sum(shown.w)) == (ends, pytest.approx(1))
+    # epochs of 3 rounds: 40 rounds use a record 14 times
+    mu = math.sqrt(14 * (2 * (2 / 30 - 1 / 100)) ** 2 + 26 * (2 / 100) ** 2) / 0.06
+    epochs = epsilon(make(svrg(1.0), "shuffled", 100, 30), 1e-5, "reveal")
+    assert epochs.eps == pytest.approx(gdp_eps(mu, 1e-5))
+
+
+def test_hidden_states_stay_below_theorem_k() -> None:
+    """Two random rounds, by quadrature: each world's shift is at most X if the record is drawn and Y if
+    not, and in round 2 depends on the first output and on the first coin, which is not shown."""
+    rng, x = np.random.default_rng(0), np.linspace(-9.0, 9.0, 181)
+
+    def world(coins: Any) -> np.ndarray:
+        law = np.zeros((x.size, x.size))
+        for w1, most1 in coins:
+            first = w1 * norm.pdf(x - rng.uniform(-most1, most1))
+            turn = np.cos(rng.uniform(0, 3) * x + rng.uniform(0, 2 * math.pi))[:, None]
+            law += first[:, None] * sum(w2 * norm.pdf(x - most2 * turn) for w2, most2 in coins)
+        return law
+
+    for _ in range(100):
+        q, X = rng.uniform(0.05, 0.95), rng.uniform(0.2, 2.0)
+        coins = (1 - q, rng.uniform(0.0, X)), (q, X)
+        sides = (sum(w * norm.pdf(x - s * m) for w, m in coins) for s in (1, -1))
+        actual, bound = (world(coins), world(coins)), [np.outer(side, side) for side in sides]
+        for eps in (0.0, 0.3, 1.0, 2.0, 4.0):
+            found, most = (np.maximum(p - math.exp(eps) * r, 0).sum() for p, r in (actual, bound))
+            assert found <= most * (1 + 1e-9)
 
 
 @pytest.mark.plain
@@ -461,13 +446,6 @@ def test_local_steps() -> None:
     assert partial < make(tau=10, fresh=True) == alone
 
 
-def test_increments() -> None:
-    made = Event(Sampling("single_pass", 1000, 1), Increments(1.0, 1.0, 1.0), 200.0, 1000)
-    loose = dataclasses.replace(made, sensitivity=Increments(1.0, 1.0, 1.0, exact=False))
-    six = gdp_eps(6 * math.sqrt(1000) / 200, 1e-6)
-    assert epsilon(made, 1e-6).eps < epsilon(loose, 1e-6).eps == pytest.approx(six)
-
-
 def test_what_claims_nothing_proves_nothing_and_nothing_released_costs_nothing() -> None:
     assert epsilon(event(T=0), 1e-5).eps == delta(event(T=0), 0.0).delta == 0
     unclipped = Event(Sampling("poisson", 100, 10), batch_clipped(), 1.0, 5)
@@ -507,15 +485,9 @@ test_mistakes_are_named = refusals(
     (lambda: Sampling("full", 10, 2), "leave it out"),
     (lambda: Sampling("poisson", 100, 10, slots=0), "slots = 0"),
     (lambda: Mean(-1.0), "clip = -1.0"),
-    (lambda: Mean(1.0, over_b=0.0), "over_b = 0.0"),
-    (lambda: Increments(0.0), "clip = 0.0"),
     (lambda: Increments(1.0, smoothness=-1.0), "smoothness = -1.0"),
-    (lambda: Increments(1.0, diameter=math.nan), "diameter = nan"),
-    (lambda: Increments(1.0, machines=0), "machines = 0"),
     (lambda: LocalSteps(1.0, 5, 3, 3), "colluding = 3"),
     (lambda: LocalSteps(1.0, 2.5), "local_steps = 2.5"),  # type: ignore[arg-type]
-    (lambda: LocalSteps(1.0, 2, devices=2.5), "devices = 2.5"),  # type: ignore[arg-type]
-    (lambda: event(sigma=-0.1), "sigma = -0.1"),
     (lambda: event(T=-1), "rounds = -1"),
     (lambda: Event(SAMPLE, Mean(1.0), 1.0, 5, adjacency="one"), "adjacency = 'one'"),  # type: ignore[arg-type]
     (lambda: epsilon(event(), 0.0), "delta = 0.0"),
@@ -540,9 +512,7 @@ Vector = dict[str, Any]
 NUMBERS = """
 paper_sigma tight_sigma eps eps_at_paper_sigma delta_at_claimed_eps_paper_sigma delta mu
 mu_exact_at_paper_sigma sigma_pair sigma_chain eps_pair_at_paper eps_chain_at_paper sigma_for_100
-rho eps_no_secagg_same_sigma eps_cks eps_simple eps_unmasked eps_p_scaled_claim
-eps_single_coordinate per_phase_eps rho_true rho_paper ratio q_hit eps_lower_at_delta
-client_level_mu value
+rho eps_no_secagg_same_sigma eps_simple per_phase_eps
 """.split()  # noqa: SIM905
 
 
@@ -550,7 +520,7 @@ def check(vector: Vector) -> int:
     """Compare all numbers, and say how many there were."""
     found, tolerance, compared = answers(vector), vector["tolerance_rel"], 0
     for name in NUMBERS:
-        stated = vector.get(name, vector["params"].get(name) if name == "q_hit" else None)
+        stated = vector.get(name)
         if stated is None or stated == math.inf:  # infinity: the vector's accountant gave up
             continue
         of = f"{name} of {vector['id']}"
@@ -567,4 +537,4 @@ def test_vectors(shared_dir: Path) -> None:
     vectors = json.loads(file.read_text())["vectors"]
     assert len(vectors) >= 69
     for vector in vectors:
-        assert check(vector) > 0, vector["id"]
+        assert question(vector)[0] in UNASKED or check(vector) > 0, vector["id"]

@@ -23,7 +23,7 @@ from jaxfl.algorithms.reshef.claims import mu2
 from jaxfl.algorithms.soteriafl.claims import compressed_gd
 from jaxfl.audit.calculators import CALCULATORS
 from jaxfl.audit.questions import account, calibrate, names, plain_event
-from jaxfl.audit.ranges import FLAGS, NUMBERS, WORDS
+from jaxfl.audit.ranges import FLAGS, NUMBERS
 from jaxfl.parts import aggregations, sampling
 from jaxfl.privacy.accountants import epsilon
 from jaxfl.privacy.calibration import batch_for, rounds_for, sigma_for
@@ -125,14 +125,6 @@ test_impossible_questions_are_refused = refusals(
 
 
 # --- formulas ------------------------------------------------------------------------------------
-
-
-def test_the_constant_that_full_batches_need() -> None:
-    for eps, constant in ((1.0, 3.84), (5.0, 6.89), (10.0, 9.55)):  # at delta = 1e-3
-        found = calibrate("dp_gd", samples=1000, rounds=50, clip=1.0, eps=eps, delta=1e-3)
-        c = (found["sigma"] * 1000 * eps) ** 2 / (50 * math.log(1e3))
-        assert c == pytest.approx(constant, abs=0.005)
-        assert found["flag"] == (constant > 8)
 
 
 def test_where_the_one_pass_formula_fails() -> None:
@@ -271,6 +263,11 @@ def test_account_answers_both_ways_and_calibrate_finds_what_is_asked() -> None:
     assert back["delta"] == pytest.approx(1e-5, rel=5e-3)
     asked = {"sigma": found["sigma"], "eps": 2.0, "delta": 1e-5, **kind}
     assert calibrate("dp_sgd", find="rounds", **asked)["rounds"] == 60
+    more = {"sampler": "without_replacement", "local_steps": 3, "sigma": 0.2}  # three releases
+    steps = functools.partial(account, "private_local_sgd", **{**asked, **more, "eps": None})
+    rounds = calibrate("private_local_sgd", find="rounds", **{**asked, **more})["rounds"]
+    spent = [steps(rounds=t)["eps"] for t in (rounds, rounds + 1)]
+    assert spent[0] <= 2.0 < spent[1]
     del asked["batch"]
     batch = calibrate("dp_sgd", find="batch", rounds=60, **asked)["batch"]
     assert batch == pytest.approx(50, abs=1)
@@ -309,10 +306,12 @@ def test_the_largest_shift_of_increments_is_found_without_trying_all() -> None:
         each = ((G + 2 * LD * (t - 1) / (t + 1)) ** 2 * (T - t + 1) for t in range(1, T + 1))
         found = increments_shift(Increments(G, LD, 1.0), T)
         assert found == pytest.approx(2 * math.sqrt(max(each)), rel=1e-14)
+        loose = increments_shift(Increments(G, LD, 1.0, exact=False), T)
+        assert found * (1 - 1e-14) <= loose == pytest.approx(2 * (G + 2 * LD) * math.sqrt(T))
 
 
 def test_every_number_of_every_question_has_its_range() -> None:
-    looked_at = {"sampler", "adjacency", *FLAGS, *WORDS}  # by others, or not numbers
+    looked_at = {"sampler", "adjacency", *FLAGS}  # by others, or not numbers
     taken: set[str] = set()
     for function in (plain_event, *CALCULATORS.values()):
         taken |= set(inspect.signature(function).parameters)
@@ -335,9 +334,7 @@ test_mistakes_are_named = refusals(
     (lambda: calibrate("dp_gd", samples=11, T=5, clip=1, eps=1, delta=1e-3), "'T'"),
     (lambda: calibrate("gaussian", mu=1.0, eps=1.0), "use account"),
     (lambda: account("gaussian", mu=1.0), "exactly two"),
-    (lambda: account("dp_sgd", **NOISED, batch=2, sampler="x"), "'x'"),
     (lambda: account("dp_gd", **GD, sigma=1, delta="1e-5"), "leave out the quotes"),
-    (lambda: account("dp_sgd", **NOISED, batch="5"), "batch = '5'"),
     (lambda: account("dp_gd", **{**NOISED, "samples": [10]}), "be one number"),
     (lambda: account("dp_sgd", **NOISED, batch=3, sampler=[1]), "must be a name or a Sampler"),
     (lambda: calibrate("dp_gd", find="batch", **NOISED, eps=1), "no parameter of dp_gd 'batch'"),

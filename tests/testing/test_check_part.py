@@ -135,18 +135,14 @@ LYING: dict[str, tuple[Any, str]] = {
         "error",
     ),
     "negative bits": (mine(random_k, bits=lambda d, v: (-1.0, 32.0)), "bits"),
-    "bits that are not a number": (mine(random_k, bits=lambda d, v: (0.0, float("nan"))), "bits"),
     # samplers
     "weights 1.01 times": (weighs(poisson, 1.01), "weight"),
-    "negative weights": (weighs(fixed, -1.0), "weight"),
     "always the first records": (mine(fixed, draw=of_the_first), "should be"),
     "one coin for all records": (mine(poisson, draw=all_or_none), "two given|spread"),
-    "without as with replacement": (mine(fixed, draw=with_replacement.draw), "weight"),
     "with as Poisson": (mine(with_replacement, scheme="poisson"), "weight"),
     "fixed size as Poisson": (mine(fixed, scheme="poisson"), "two given|spread"),
     "the same rows in every round": (same_key(poisson), "two rounds"),
     "fresh rows as an epoch": (mine(fixed, scheme="shuffled"), "rounds"),
-    "a batch as all": (mine(fixed, scheme="full"), "weight|leaves out"),
     "an epoch that repeats": (same_key(sampling.shuffled()), "rounds"),
     # participations
     "clients 100 times": (weighs(uniform, 100.0), "weight"),
@@ -157,14 +153,9 @@ LYING: dict[str, tuple[Any, str]] = {
     "more clients than there are": (mine(uniform, least=lambda n, v: 5), "at least 5"),
     # mechanisms
     "nine tenths": (noise(lambda key, std, like: 0.9 * std * normal(key, like)), "declares"),
-    "none": (noise(lambda key, std, like: 0 * like), "declares"),
     "pairs of coordinates": (
         noise(lambda key, std, like: std * jnp.repeat(normal(key, like[::2]), 2)),
         "correlation",
-    ),
-    "half of the coordinates": (
-        noise(lambda key, std, like: std * normal(key, like) * (jnp.arange(like.size) % 2)),
-        "declares",
     ),
     "cut off": (noise(lambda key, std, like: std * normal(key, like).clip(-2, 2)), "declares"),
     "uniform": (noise(uniform_noise), "fourth moment"),
@@ -176,7 +167,6 @@ LYING: dict[str, tuple[Any, str]] = {
     # channels
     "messages 1.1 times": (sends(lambda link, g: 1.1 * g), "apart"),
     "one coordinate longer": (sends(lambda link, g: g.at[3].multiply(2.0)), "apart"),
-    "normalized": (sends(lambda link, g: g / (1e-2 + jnp.abs(g))), "apart"),
     "linear only in name": (sends(lambda link, g: jnp.clip(g, -0.5, 0.5)), "mean of before"),
     "a shift that grows": (sends(lambda s, g: 2 * g - s, channels.shifted()), "apart"),
     # servers

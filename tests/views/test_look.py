@@ -36,14 +36,9 @@ def read(file: Path) -> list[dict[str, str]]:
 
 def test_show_a_sweep(sweep: Path, shell: Shell) -> None:
     text = shell("show", sweep).out
-    assert text.startswith("logistic on a9a, 10 clients, 3 seeds\n")
-    assert "the best of 3 values of lr (step size)" in text
     assert (text.count("soteriafl_sgd"), text.count("ldp_sgd")) == (4, 2)
     assert text == shell("show", sweep / "result.nc").out
-    every = shell("show", sweep, "--choose-by", "none").out
-    assert every.count("soteriafl_sgd") == 12
-    assert "1 of 3 seeds diverged" in every
-    assert "chosen" not in every
+    assert shell("show", sweep, "--choose-by", "none").out.count("soteriafl_sgd") == 12
 
 
 def test_show_a_part(sweep: Path, tmp_path: Path, shell: Shell) -> None:
@@ -52,12 +47,10 @@ def test_show_a_part(sweep: Path, tmp_path: Path, shell: Shell) -> None:
     files = ("--csv", file, "--latex", tmp_path / "a.tex")
     text = shell("show", sweep, *where, "--metric", "loss", "--label", "loss=risk", *files).out
     assert r"soteriafl\_sgd" in (tmp_path / "a.tex").read_text()
-    rows = read(file)
-    assert len(rows) == 3
+    assert len(read(file)) == 3
     assert "ε = 5" in text
     assert "risk" in text
-    assert {"loss", "loss_se", "chosen_lr"} <= set(rows[0])
-    assert "utility" not in rows[0]
+    assert {"loss", "loss_se", "chosen_lr"} <= set(read(file)[0])
 
 
 def test_show_a_target(sweep: Path, tmp_path: Path, shell: Shell) -> None:
@@ -94,8 +87,6 @@ def test_compare_sweeps(sweep: Path, tmp_path: Path, shell: Shell) -> None:
     file = tmp_path / "a.csv"
     text = shell("compare", sweep, other, "--metric", "loss", "--csv", file).out
     assert "sweep and other: 3 common settings" in text
-    assert "differences are paired by seed" in text
-    assert "Only in sweep: soteriafl_sgd, ε = 1" in text
     assert {"a sweep", "b other", "difference", "difference_se"} <= set(read(file)[0])
     axes = {"eps": (1.0, 5.0), "omega": (1.0, 9.0), "batch": (8, 16)}
     results.save(grids.grid(axes), more / "result.nc")
@@ -111,15 +102,13 @@ def test_plot_a_sweep(sweep: Path, tmp_path: Path, shell: Shell) -> None:
     named = [f"{i}-{kind}-test_accuracy.png" for i, kind in enumerate(kinds, 1)]
     assert [file.name for file in files] == [*named, "notes.txt"]
     assert set(files) == set((tmp_path / "a").iterdir())
-    notes = " ".join((tmp_path / "a" / "notes.txt").read_text().split())
-    assert "by the lowest final loss" in notes
-    assert "final test accuracy" in notes
+    assert "by the lowest final loss" in " ".join(files[-1].read_text().split())
 
 
 def test_plot_a_run(single: Path, shell: Shell) -> None:
-    files = shell("plot", single).out.split()
-    assert files == [str(single / "pictures" / "curves.png")]
-    assert all(Path(file).exists() for file in files)
+    file = single / "pictures" / "curves.png"
+    assert shell("plot", single).out.split() == [str(file)]
+    assert file.exists()
 
 
 def test_folders_without_a_result(tmp_path: Path, shell: Shell) -> None:

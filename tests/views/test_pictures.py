@@ -1,12 +1,14 @@
-"""Pictures of sweeps: there, the same each time, and showing what the sweep holds."""
+"""Pictures: there, the same each time, showing what a result holds, and honest about privacy."""
 
 import itertools
+import json
 from pathlib import Path
 from typing import Any
 
 import grids
 import numpy as np
 import pytest
+import xarray
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.image import imread
@@ -14,7 +16,9 @@ from matplotlib.text import Text
 from told import mistakes, refused
 
 import jaxfl
-from jaxfl.views import ink
+from jaxfl.engine import results
+from jaxfl.views import ink, plots
+from jaxfl.views.cells import Grid
 from jaxfl.views.ink import PALETTE
 from jaxfl.views.plots import draw, front
 from jaxfl.views.selection import select
@@ -60,8 +64,10 @@ def test_files_are_written_and_always_the_same(tmp_path: Path) -> None:
     (tmp_path / "b").mkdir()
     for name in ("4-map-accuracy.png", "1-mine.png"):
         (tmp_path / "b" / name).write_text("")
-    one, two = (draw(ds, tmp_path / name, metrics=["loss"]) for name in ("a", "b"))
-    names = [f"{i}-{kind}-loss.png" for i, kind in enumerate(("front", "map", "curves"), 1)]
+    kinds = ("png", "svg", "pdf")
+    one, two = (draw(ds, tmp_path / n, metrics=["loss"], formats=kinds) for n in ("a", "b"))
+    drawn = itertools.product(enumerate(("front", "map", "curves"), 1), kinds)
+    names = [f"{i}-{name}-loss.{kind}" for (i, name), kind in drawn]
     assert [path.name for path in one] == [*names, "notes.txt"]
     for a, b in zip(one, two, strict=True):
         assert a.read_bytes() == b.read_bytes(), a.name
@@ -70,9 +76,17 @@ def test_files_are_written_and_always_the_same(tmp_path: Path) -> None:
             assert imread(a).shape[1] in (990, 2070)
     assert {*(tmp_path / "b").iterdir()} == {*two, tmp_path / "b" / "1-mine.png"}
     assert "δ = 0.001, for one run" in two[-1].read_text()
-    pixels = imread(one[2])[:, :, :3]
+    pixels = imread(one[6])[:, :, :3]
     for color in PALETTE[:2]:
         assert (np.abs(pixels - np.array(to_rgb(color))).max(axis=2) < 0.01).sum() > 1000
+
+
+def test_a_figure_of_runs_is_written(ds: xarray.Dataset, tmp_path: Path) -> None:
+    plots.curves(ds, tmp_path / "new" / "a.PDF")
+    assert [path.name for path in (tmp_path / "new").iterdir()] == ["a.PDF"]
+    refused(lambda: plots.curves(ds, tmp_path / "a.jpg"), r"a\.jpg")
+    refused(lambda: plots.curves([]), "0 labels for 0 results: give at least one")
+    refused(lambda: plots.curves([("same", ds), ("same", ds)]), "1 labels for 2 results")
 
 
 def test_curves_are_means_with_bands(drawn: dict[str, Figure]) -> None:
@@ -116,7 +130,6 @@ def test_divergence_ends_in_a_cross(drawn: dict[str, Figure]) -> None:
         if i == 0:
             mean = ds["loss"].sel(algorithm="soteriafl_sgd", eps=1.0, omega=9.0, round=5).mean()
             assert np.ravel(crosses[0].get_data()).tolist() == [5, pytest.approx(float(mean))]
-    assert "A cross: the first of the seeds diverged." in words(drawn["curves-loss"])
     assert "1 setting diverged or did not run" in words(drawn["curves-loss"])
 
 
@@ -228,18 +241,11 @@ def test_maps_hold_the_final_values(drawn: dict[str, Figure]) -> None:
 def test_the_front_by_brute_force(sign: int) -> None:
     rng = np.random.default_rng(5)
     for _ in range(50):
-        bits = rng.integers(1, 6, 8).astype(float).tolist()
-        values = rng.integers(1, 6, 8).astype(float).tolist()
-        good = {
-            (b, v)
-            for b, v in zip(bits, values, strict=True)
-            if not any(
-                (c <= b and sign * w <= sign * v) and (c, w) != (b, v)
-                for c, w in zip(bits, values, strict=True)
-            )
-        }
-        found = [(bits[i], values[i]) for i in front(bits, values, sign)]
-        assert set(found) == good
+        points = rng.integers(1, 6, (8, 2)).astype(float)
+        every = {(b, sign * v) for b, v in points}
+        good = {(b, w) for b, w in every if not any(c <= b and x <= w for c, x in every - {(b, w)})}
+        found = [tuple(points[i]) for i in front(*points.T, sign)]
+        assert {(b, sign * v) for b, v in found} == good
         assert found == sorted(found)
 
 
@@ -283,3 +289,117 @@ def test_nothing_covers_the_data(drawn: dict[str, Figure]) -> None:
             assert not ax.get_window_extent().overlaps(box), name
         for a, b in itertools.combinations(boxes, 2):
             assert not a.overlaps(b), name
+
+
+# --- runs ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def ds(a_run: jaxfl.Run) -> xarray.Dataset:
+    return a_run.dataset()
+
+
+def changed(ds: xarray.Dataset, **about: Any) -> xarray.Dataset:
+    """The same result with another history."""
+    out = ds.copy(deep=True)
+    out.attrs["config"] = json.dumps(results.config(ds) | about)
+    return out
+
+
+def test_data_are_drawn_as_they_are(ds: xarray.Dataset) -> None:
+    figure = plots.curves(ds)
+    for ax, x, name in zip(
+        figure.axes,
+        ("round", "uplink_bits") * 3,
+        ("loss", "loss", "grad_norm_sq", "grad_norm_sq", "eps_spent", "eps_spent"),
+        strict=True,
+    ):
+        line = ax.get_lines()[-1]
+        np.testing.assert_array_equal(line.get_ydata(), ds[name])
+        scale = 1000 if x == "uplink_bits" else 1
+        np.testing.assert_allclose(line.get_xdata(), ds[x] / scale)
+    text = words(figure)
+    assert "soteriafl_sgd: logistic on data, 5 clients" in text
+    assert ", δ = 0.001 proven" in text
+    assert "; the paper's formula says " in text
+    (legend,) = figure.legends
+    named = ["worst client", "mean over clients", "running mean", "at this round"]
+    assert [text.get_text() for text in legend.get_texts()] == named
+
+
+def test_no_claim_without_a_guarantee(ds: xarray.Dataset) -> None:
+    """What is said of a result whose privacy is another; where nothing is proven there is no eps."""
+    about = results.config(ds)
+    settings, none = about["settings"] | {"per_record": False}, about["privacy"] | {"proven": "inf"}
+    unclipped = "no per-record privacy guarantee (only the batch's mean is clipped)"
+    proven, claims = "; the paper's formula ", "the paper's formula claims 3"
+    flagged = about["privacy"] | {"proven": 9.0, "claimed": 3.0, "flag": True}
+    flagged |= {"conditions": [("q < 1", False, False, "q = 1")]}
+    for history, said, eps in (
+        ({"settings": settings, "privacy": none}, unclipped, ""),
+        ({"settings": settings}, f"{proven}says ", "ε = 20, "),
+        ({"privacy": none | {"claimed": 3.0}}, f"no eps proven, where {claims}", ""),
+        ({"privacy": flagged}, f"{proven}claims only 3 for this noise, outside", "ε = 9"),
+    ):
+        other = changed(ds, **history)
+        text = words(plots.curves(other if eps else other.drop_vars("eps_spent")))
+        assert said in text
+        assert eps in text if eps else "ε" not in text
+    bare = changed(ds, privacy=None).drop_vars("eps_spent")
+    assert "b: not private: no noise." in words(plots.curves([("a", ds), ("b", bare)]))
+
+
+def test_eps_is_drawn_where_it_is_proven(ds: xarray.Dataset) -> None:
+    """Never below the truth: a step to the next value; without a proof there is no panel."""
+    old = changed(ds, privacy=None).drop_vars("eps_spent")
+    assert len(plots.curves(old).axes) == 4
+    more = changed(ds)
+    more["eps_spent"] = more["eps_spent"] * 3
+    figure = plots.curves([("old", old), ("a", ds), ("b", more)])
+    for ax, x, scale in zip(figure.axes[4:], ("round", "uplink_bits"), (1, 1000), strict=True):
+        lines = ax.get_lines()
+        assert [line.get_color() for line in lines] == list(PALETTE[1:3])
+        assert [line.get_drawstyle() for line in lines] == ["steps-pre"] * 2
+        np.testing.assert_array_equal(lines[1].get_ydata(), 3 * ds["eps_spent"])
+        np.testing.assert_allclose(lines[1].get_xdata(), ds[x] / scale)
+    assert figure.axes[4].get_ylabel() == "proven ε"
+
+
+def test_several_runs_are_told_apart(ds: xarray.Dataset) -> None:
+    """Also where one ends first; only what all of them share is in the title."""
+    short = ds.isel(round=slice(0, 13, 3))
+    figure = plots.curves([("long", ds), ("short", short)])
+    (legend,) = figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == ["long", "short"]
+    for ax, name in zip(figure.axes[::2], ("loss", "grad_norm_sq", "eps_spent"), strict=True):
+        for line, run, color in zip(ax.get_lines(), (ds, short), PALETTE, strict=False):
+            assert line.get_color() == color
+            np.testing.assert_array_equal(line.get_xdata(), run["round"])
+            np.testing.assert_array_equal(line.get_ydata(), run[name])
+    assert figure.texts[0].get_text().startswith("logistic on data, 5 clients")
+    assert ", δ = 0.001 proven" in words(figure)
+
+
+def test_a_metric_of_each_client_is_a_median_with_deciles(ds: xarray.Dataset) -> None:
+    (line,) = plots.lines(Grid.of(ds), "client_loss", "round").values()
+    low, median, high = np.quantile(ds["client_loss"], [0.1, 0.5, 0.9], axis=1)
+    np.testing.assert_allclose(line.y, median)
+    np.testing.assert_allclose(line.error, [median - low, high - median])
+    assert plots.OF_CLIENTS in words(plots.curves(ds, metrics=["client_loss"]))
+
+
+@pytest.mark.parametrize(("bad", "first"), [(np.nan, 9), (np.inf, 1)])
+def test_a_run_that_diverged_ends_in_a_cross(ds: xarray.Dataset, bad: float, first: int) -> None:
+    ended = f"diverged: the loss is not finite from round {first} on"
+    lost = changed(ds, ended=ended)
+    for name in ("loss", "worst_client_loss", "grad_norm_sq", "utility"):
+        lost[name].values[first:] = bad
+        lost[name].values[first - 1] = 1e30 if first > 1 else lost[name].values[0]
+    for data in (lost, [("fine", ds), ("lost", lost)]):
+        figure = plots.curves(data)
+        assert ended in words(figure)
+        assert "A cross: from the next evaluation on infinite" in words(figure)
+        for ax in figure.axes[:4]:
+            crosses = [line for line in ax.get_lines() if line.get_marker() == "X"]
+            assert crosses
+            assert np.ravel(ax.get_lines()[-1].get_ydata())[-1] < 1e6

@@ -2,7 +2,7 @@
 
 * :mod:`~jaxfl.algorithms.decentralized.algorithms` -- private optimization over a network without
   a server
-* :mod:`~jaxfl.algorithms.decentralized.claims` -- what Q-DPSGD-1 and SDM-DSGD claim of their
+* :mod:`~jaxfl.algorithms.decentralized.claims` -- what Q-DPSGD-1 claims of its
   noise
 """
 

@@ -1,13 +1,13 @@
-"""What Q-DPSGD-1 and SDM-DSGD claim of their noise."""
+"""What Q-DPSGD-1 claims of its noise."""
 
 from __future__ import annotations
 
 import math
 
-from jaxfl.privacy.claims import Claim, Condition, solved
-from jaxfl.privacy.gaussian import check_delta, rdp_eps
+from jaxfl.privacy.claims import Claim, solved
+from jaxfl.privacy.gaussian import check_delta
 
-__all__ = ["q_dpsgd", "sdm"]
+__all__ = ["q_dpsgd"]
 
 
 def q_dpsgd(
@@ -27,13 +27,3 @@ def q_dpsgd(
     formula = "sigma^2 = 16 T (2 ln(1/delta)/eps + 1)/(m^2 eps)"
     note = "the formula has no G: the authors' clip is not in it"
     return Claim("SoteriaFL authors' code", formula, sigma, eps, delta, (), False, note)
-
-
-def sdm(p: float, mu: float, rounds: int, delta: float) -> Claim:
-    """SDM-DSGD's claim that a mask which keeps a share p of coordinates scales the RDP by p.
-
-    False: a canary in one coordinate realises more.  ``eps`` is by the usual conversion.
-    """
-    eps = rdp_eps(lambda a: p * rounds * a * mu * mu / 2, delta)[0]
-    condition = Condition("that one coordinate carries at most a share p of the sensitivity", False)
-    return Claim("SDM-DSGD", "RDP(a) = p T a mu^2/2", math.nan, eps, delta, (condition,), False)
