@@ -1027,11 +1027,9 @@ class AnyBody(Protocol):
     @property
     def plain(self) -> bool: ...  # whether rounds compute one client at a time
     @property
+    def has_server(self) -> bool: ...  # which weighs clients, and can do without some
+    @property
     def linear(self) -> bool: ...  # whether the server's estimate follows from the clients' mean
-    @property
-    def weighs(self) -> bool: ...  # whether the weights of clients count
-    @property
-    def takes_cohorts(self) -> bool: ...  # whether rounds may be without some clients
     @property
     def sends_estimates(self) -> bool: ...  # whether a message is an estimate of the gradient
     @property
@@ -1040,8 +1038,6 @@ class AnyBody(Protocol):
     def mirrors(self) -> bool: ...  # whether a server keeps the mean of what clients remember
     @property
     def keeps(self) -> bool: ...  # whether clients keep vectors, which may be stored in fewer bits
-    @property
-    def absolute(self) -> bool: ...  # whether compressors may have an absolute error
 
     def growth(self, omega: float) -> tuple[float, float] | None: ...  # of messages, see Channel
     def init(self, key: Key, problem: Problem, hp: Hyper) -> tuple[State, Info]: ...

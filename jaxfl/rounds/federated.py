@@ -62,6 +62,8 @@ class Federated(Body):
     only the sum of the messages of S.  The round reads and writes the data and the memory of S only.
     """
 
+    has_server, sends_estimates, plain, uploads = True, True, False, 1
+
     def init(self, key: Key, problem: Problem, hp: Hyper) -> tuple[ServerState, Info]:
         """The state before the first round, and the counts of computing it."""
         x = blocks.start(key, problem)
@@ -167,11 +169,20 @@ class Federated(Body):
         """
         assert not self.fused
         context, state, _ = self.begin(key, state, problem, hp)
-        who = self.members(context.cohort, problem, state)
-        work: PyTree = who
-        if self.local is None:
-            work = estimates.work_of(self, context, who)
-        return messages.seen(self, context, who, work, self.estimate(context), self.decoded)
+        who, (message, _, _, own) = self.senders(context, state)
+        whole = messages.in_full(message, context.x.size)
+        hidden = self.aggregation is not None
+        words = messages.protect(self, context, who, message)[0] if hidden else None
+        mean = self.decoded(context, messages.added_up(self, context, who, message)[0])
+        return messages.Seen(who.index, who.weight, own[0], whole, words, mean)
+
+    def senders(
+        self, context: RoundContext, state: ServerState
+    ) -> tuple[ClientBlock, messages.Sent]:
+        """The clients of the cohort, and what each sends."""
+        who = self.members(context.cohort, context.problem, state)
+        work: PyTree = who if self.local is not None else estimates.work_of(self, context, who)
+        return who, messages.send(self, context, who, work, self.estimate(context))[0]
 
     def cohort(self, key: Key, t: Array, n: int, hp: Hyper) -> Draw:
         """Who takes part in round t of the run with this key."""

@@ -37,7 +37,6 @@ from jaxfl.core.types import (
     Participation,
     Problem,
 )
-from jaxfl.parts.compressors import dense
 from jaxfl.parts.gradients import at_point, evaluated
 from jaxfl.parts.graphs import Graph
 from jaxfl.parts.mechanisms import noiseless, normal
@@ -46,7 +45,7 @@ from jaxfl.parts.servers import LR
 from jaxfl.problems.clipping import clip
 from jaxfl.rounds.blocks import ClientBlock, client_keys, paced, start, streams, take
 from jaxfl.rounds.estimates import draw_rows
-from jaxfl.rounds.messages import Seen, release
+from jaxfl.rounds.messages import Seen, in_full, release
 
 __all__ = ["CONSENSUS", "Gossip", "Rule", "Send", "averaging", "differences", "quantized"]
 
@@ -176,8 +175,8 @@ class Gossip(Network):
     aggregation: Aggregation | None = None
     storage, broadcasts = "exact", 0
     messages, plain, fused = True, True, False
-    linear, weighs, takes_cohorts, sends_estimates = False, False, False, False
-    remembers, mirrors, keeps, absolute = True, False, False, True
+    has_server, linear, sends_estimates = False, False, False
+    remembers, mirrors, keeps = True, False, False
 
     def growth(self, omega: float) -> None:
         """No bound of messages is known."""
@@ -256,7 +255,7 @@ class Gossip(Network):
                 return release(noiseless(), self.compressor, key, key, v, t, hp)
 
             message, sent = jax.vmap(one)(keys, v)
-            arrived = jax.vmap(lambda m: dense(m, x.shape[1]))(message)
+            arrived = in_full(message, x.shape[1])
             messages.append(arrived)
             return arrived, sent
 
