@@ -88,18 +88,6 @@ Key: TypeAlias = jax.Array
 PyTree: TypeAlias = Any
 Values: TypeAlias = Mapping[str, Any]  # hyper-parameters by name
 Project: TypeAlias = Callable[[Array], Array] | None  # onto the constraint set, if there is one
-# roles that distinguish algorithms of one name, with short values
-SHOWN_ROLES = (
-    "estimator",
-    "mechanism",
-    "compressor",
-    "channel",
-    "server",
-    "participation",
-    "sampler",
-    "rule",
-    "graph",
-)
 
 
 # --- hyper-parameters ----------------------------------------------------------------------------
@@ -698,12 +686,6 @@ class Gradient(NamedTuple):
     jitter: Callable[[Key, int, Array, Hyper], Array] | None = None
 
 
-def _remembers_nothing(
-    problem: Problem, x: Array, hp: Hyper, pooled: bool, storage: str
-) -> Remembered:
-    return Remembered()
-
-
 class Memory(NamedTuple):
     """What an estimator remembers from round to round.
 
@@ -719,7 +701,7 @@ class Memory(NamedTuple):
             the round, c_j being the clipped gradients of the first term; None: ``base`` stays.
     """
 
-    init: Callable[[Problem, Array, Hyper, bool, str], Remembered] = _remembers_nothing
+    init: Callable[[Problem, Array, Hyper, bool, str], Remembered] = lambda *_: Remembered()
     begin: Updates | None = None
     refresh: Updates | None = None
     table: Table | None = None
@@ -1151,7 +1133,7 @@ class Algorithm(NamedTuple):
         return self.formula(values, facts, Sigma(float(values["sigma"])))
 
     def __repr__(self) -> str:
-        parts = "".join(f", {role}={name!r}" for role, name in self.parts if role in SHOWN_ROLES)
+        parts = "".join(f", {role}={name!r}" for role, name in self.parts)
         return f"Algorithm({self.name!r}{parts})"
 
 

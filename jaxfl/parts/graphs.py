@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from jaxfl.core.checks import instance
 from jaxfl.core.errors import InputError, attempt, require
+from jaxfl.core.identity import by_identity
 from jaxfl.core.params import known, number, numbers, whole
 from jaxfl.core.records import document_all
 
@@ -83,13 +84,11 @@ def grid() -> Graph:
     return Graph("grid", matrix)
 
 
+@by_identity
 def erdos_renyi(p: float = 0.4, seed: int = 0) -> Graph:
     """Each pair with probability p, Metropolis weights; the first connected graph of the seed."""
-    return _erdos_renyi(number("p", p, above=0, most=1), whole("seed", seed, 0))
+    p, seed = number("p", p, above=0, most=1), whole("seed", seed, 0)
 
-
-@functools.cache
-def _erdos_renyi(p: float, seed: int) -> Graph:
     def matrix(n: int) -> Floats:
         rng = np.random.default_rng(seed)
         for _ in range(TRIES):

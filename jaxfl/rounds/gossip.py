@@ -55,10 +55,6 @@ CONSENSUS = Param("consensus", "step k towards what neighbours sent", high=1.0, 
 Send = Callable[..., tuple[Array, Array]]  # see ``step`` of Rule
 
 
-def _nothing(x: Array) -> tuple[Array, ...]:
-    return ()
-
-
 class Rule(NamedTuple):
     """What the clients of a network send, and how their points move; for all clients at once.
 
@@ -77,7 +73,7 @@ class Rule(NamedTuple):
     name: str
     step: Callable[..., tuple[Array, ...]]
     params: tuple[Param, ...] = ()
-    start: Callable[[Array], tuple[Array, ...]] = _nothing
+    start: Callable[[Array], tuple[Array, ...]] = lambda x: ()
     uploads: int = 1
     corrects: bool = False
 
@@ -268,13 +264,11 @@ class Gossip(Network):
         return NetworkState(t + 1, x, state.W, tuple(links)), info, g, messages
 
     def output(self, state: NetworkState) -> Array:
-        mean: Array = jnp.mean(state.x, axis=0)
-        return mean
+        return jnp.mean(state.x, axis=0)
 
     def points(self, state: NetworkState) -> Array:
         """Where gradients are evaluated, which all see: one point for each client, (n, d)."""
-        points: Array = state.x
-        return points
+        return state.x
 
     def beginnings(self) -> dict[str, Callable[..., Array]]:
         """No part of a round is measured by itself."""

@@ -279,7 +279,6 @@ def test_masks_of_an_enrolment_are_fresh_every_round():
 
 GROUP = enrol(range(3), threshold=2, seed=0)
 SENT = {i: GROUP.message(i, [i, 7], 3) for i in range(3)}
-RNG = np.random.default_rng(0)
 
 
 @pytest.mark.plain
@@ -299,11 +298,8 @@ RNG = np.random.default_rng(0)
     (lambda: GROUP.unmask({0: SENT[0]}, 3), "1 of 3 clients reported"),
     (lambda: GROUP.unmask({**SENT, 99: SENT[0]}, 3), "Clients .99."),
     (lambda: enrol(range(300), 2, 0), "enrol at most 256"),
-    (lambda: enrol(range(3), threshold=7, seed=0), "threshold = 7"),
-    (lambda: share(5, [0, 1], 0, RNG), "threshold = 0"),
-    (lambda: share(5, [0, 1], 3, RNG), "threshold = 3 exceeds the 2 clients"),
-    (lambda: share(2**61 + 5, [0, 1], 1, RNG), "secret = 2305843009213693957 must be"),
-    (lambda: reconstruct({0: 1, 2**61 - 1: 2}), "client = 2305843009213693951"),
+    (lambda: enrol(range(3), threshold=7, seed=0), "threshold = 7 exceeds the 3 clients"),
+    (lambda: enrol(range(3), threshold=0, seed=0), "threshold = 0"),
 )  # fmt: skip
 def test_mistakes_of_the_protocol(call, words):
     """Each gave a wrong sum, the secret itself, or a traceback."""
@@ -314,11 +310,11 @@ def test_shares_below_the_threshold_say_nothing():
     """t shares give the secret, t - 1 of them an unrelated number."""
     rng = np.random.default_rng(1)
     secret = 123_456_789_012_345
-    shares = share(secret, range(5), 3, rng)
+    shares = share(secret, (*range(5),), 3, rng)
     for chosen in ((0, 1, 2), (4, 2, 0), (1, 3, 4)):
         assert reconstruct({i: shares[i] for i in chosen}) == secret
     assert reconstruct({i: shares[i] for i in (0, 1)}) != secret
-    first = {share(secret, range(5), 3, rng)[0] for _ in range(50)}
+    first = {share(secret, (*range(5),), 3, rng)[0] for _ in range(50)}
     assert len(first) == 50
 
 
