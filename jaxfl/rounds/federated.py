@@ -31,9 +31,6 @@ from jaxfl.rounds import blocks, estimates, messages
 from jaxfl.rounds.blocks import Block, ClientBlock, Estimate, RoundContext
 from jaxfl.rounds.body import Body, ServerState
 
-__all__ = ["Federated"]
-
-
 # The most samples evaluated at once, and the most entries of an array; more clients go in blocks.
 ON_CPUS = 1 << 11, 1 << 20  # what caches hold
 ELSEWHERE = 1 << 17, LARGEST  # every block costs launches of kernels

@@ -32,20 +32,6 @@ from jaxfl.core.types import (
 from jaxfl.privacy import events
 from jaxfl.privacy.events import Sampling, worst
 
-__all__ = [
-    "Rounds",
-    "drawn",
-    "equal_rounds",
-    "event",
-    "forgets",
-    "message_bound",
-    "noise",
-    "noises",
-    "rounding",
-    "sensitivity_of",
-    "turns",
-]
-
 BOUNDS = ("clip", "gradient_bound")
 READ = (*BOUNDS, "batch")  # by events, besides the noise
 POINTS = 3  # at which scales and bounds of terms have to agree
