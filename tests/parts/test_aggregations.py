@@ -13,15 +13,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from planned import planned
-from rows import a_problem, a_quadratic
+from rows import a_problem
 from scipy import stats
 from told import mistakes, refusals, refused
 
 import jaxfl
-from jaxfl.algorithms.resolution import build
 from jaxfl.core.errors import InputError
 from jaxfl.core.types import Draw, Hyper, ProblemFacts
-from jaxfl.engine.ledger import turns
 from jaxfl.parts.aggregations import (
     aggregation,
     decode,
@@ -354,32 +352,6 @@ def test_each_client_that_was_called_fails_by_its_own_coin(base, key):
     assert abs(together - 0.49) < 5 * np.sqrt(0.25 / both.sum())
     lost = stats.binom.cdf(2, called.sum(1)[0], 0.7)
     assert (count == 0).mean() == pytest.approx(lost, abs=0.03)
-
-
-@pytest.mark.full  # a run of its own; the draws are looked at above
-def test_the_mean_is_over_those_who_answered(key):
-    """theta_i = w_i + (I - eta H_i)^tau (x - w_i) of the survivors; a lost round changes nothing."""
-    problem, eta, tau, T = a_quadratic(n=6), 0.2, 3, 12
-    part = unreliable(everyone())
-    algorithm = jaxfl.algorithm("fedavg", sampler=sampler("full"), participation=part)
-    numbers = {"lr": eta, "local_steps": tau, "dropout": 0.5, "threshold": 3, "eval_every": 1}
-    point = {"point": lambda problem, x: x}
-    run = jaxfl.simulate(algorithm, problem, key, T, metrics=point, **numbers)
-    a, y = (np.asarray(leaf, float) for leaf in problem.train)
-    hp = build(algorithm, run.values, run.facts, problem.x0.dtype)
-    x, lost = np.asarray(problem.x0, float), 0
-    for t in range(T):
-        draw = algorithm.cohort(run.key, jnp.int32(t), 6, hp)
-        here = np.asarray(draw.index)[np.asarray(draw.weight) > 0]
-        ends = []
-        for i in here:
-            H, w = a[i].T @ a[i] / len(a[i]), np.linalg.lstsq(a[i], y[i], rcond=None)[0]
-            ends.append(w + np.linalg.matrix_power(np.eye(3) - eta * H, tau) @ (x - w))
-        x, lost = (np.mean(ends, axis=0), lost) if len(here) else (x, lost + 1)
-        np.testing.assert_allclose(run.metrics["point"][t + 1], x, rtol=5e-5, atol=2e-5)
-    assert 0 < lost < T
-    np.testing.assert_array_equal(turns(run), run.state.local[0])
-    assert turns(run).sum() == run.totals["clients"]
 
 
 MEANS = [("scaffold", "uniform"), ("soteriafl_gd", "poisson"), ("soteriafl_gd", "uniform")]
