@@ -41,8 +41,7 @@ def materialized(a: Array, t: Array) -> Array:
         bits = jax.lax.bitcast_convert_type(a, jnp.dtype(f"uint{8 * a.dtype.itemsize}"))
         return jax.lax.bitcast_convert_type(materialized(bits, t), a.dtype)
     one = jnp.minimum(t, 0) + 1
-    same: Array = jax.lax.div(a, jnp.broadcast_to(one.astype(a.dtype), a.shape))
-    return same
+    return jax.lax.div(a, jnp.broadcast_to(one.astype(a.dtype), a.shape))
 
 
 def in_own_loop(f: Callable[[], Array], t: Array) -> Array:

@@ -64,8 +64,7 @@ def ring() -> Graph:
         if n < 3:
             return np.full((n, n), 1 / n)
         eye = np.eye(n)
-        out: Floats = (eye + np.roll(eye, 1, axis=0) + np.roll(eye, -1, axis=0)) / 3
-        return out
+        return (eye + np.roll(eye, 1, axis=0) + np.roll(eye, -1, axis=0)) / 3
 
     return Graph("ring", matrix)
 

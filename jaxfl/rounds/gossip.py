@@ -237,8 +237,7 @@ class Gossip(Network):
             point = at_point(self.estimator.gradient, model, (), x, hp)
             g = evaluated(point, weight, batch, points)[0] + point.public
             g = clip(g, hp["clip"]) if self.clip == "batch" else g
-            noised: Array = g + normal(noise, self.mechanism, g, hp)
-            return noised
+            return g + normal(noise, self.mechanism, g, hp)
 
         g = jax.vmap(estimate)(x, rows.weight, take(problem.train, who, rows), noise, points)
 

@@ -112,8 +112,7 @@ def protect(
             whole = whole * (weight / jnp.maximum(jnp.max(cohort.weight), TINY))
         return protect_one(pairs, t, me, cohort, whole, hp)
 
-    words: tuple[Array, Array] = jax.vmap(one)(who.index, who.weight, message)
-    return words
+    return jax.vmap(one)(who.index, who.weight, message)
 
 
 def collect(
