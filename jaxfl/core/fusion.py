@@ -16,8 +16,6 @@ import jax.numpy as jnp
 
 from jaxfl.core.types import Array
 
-__all__ = ["LARGEST", "in_own_loop", "materialized", "on_cpus"]
-
 LARGEST = 1 << 28  # entries of the arrays of a block of clients on accelerators, 1 GiB of float32
 LEAST = 1 << 10  # entries of the smallest array that repays a loop of its own
 
@@ -43,8 +41,7 @@ def materialized(a: Array, t: Array) -> Array:
         bits = jax.lax.bitcast_convert_type(a, jnp.dtype(f"uint{8 * a.dtype.itemsize}"))
         return jax.lax.bitcast_convert_type(materialized(bits, t), a.dtype)
     one = jnp.minimum(t, 0) + 1
-    same: Array = jax.lax.div(a, jnp.broadcast_to(one.astype(a.dtype), a.shape))
-    return same
+    return jax.lax.div(a, jnp.broadcast_to(one.astype(a.dtype), a.shape))
 
 
 def in_own_loop(f: Callable[[], Array], t: Array) -> Array:

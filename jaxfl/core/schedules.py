@@ -127,8 +127,7 @@ def cosine(t: Floats, end: int, a: float, b: float = 0.0) -> Floats:
 
 def exponential(t: Floats, end: int, a: float, b: float) -> Floats:
     require(a * b > 0, lambda: f"exponential:{a:g},{b:g} must join two numbers of one sign, not 0")
-    out: Floats = a * (b / a) ** (t / end)
-    return out
+    return a * (b / a) ** (t / end)
 
 
 RULES: dict[str, tuple[Callable[..., Floats], int, int]] = {

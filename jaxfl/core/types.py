@@ -88,18 +88,6 @@ Key: TypeAlias = jax.Array
 PyTree: TypeAlias = Any
 Values: TypeAlias = Mapping[str, Any]  # hyper-parameters by name
 Project: TypeAlias = Callable[[Array], Array] | None  # onto the constraint set, if there is one
-# roles that distinguish algorithms of one name, with short values
-SHOWN_ROLES = (
-    "estimator",
-    "mechanism",
-    "compressor",
-    "channel",
-    "server",
-    "participation",
-    "sampler",
-    "rule",
-    "graph",
-)
 
 
 # --- hyper-parameters ----------------------------------------------------------------------------
@@ -698,12 +686,6 @@ class Gradient(NamedTuple):
     jitter: Callable[[Key, int, Array, Hyper], Array] | None = None
 
 
-def _remembers_nothing(
-    problem: Problem, x: Array, hp: Hyper, pooled: bool, storage: str
-) -> Remembered:
-    return Remembered()
-
-
 class Memory(NamedTuple):
     """What an estimator remembers from round to round.
 
@@ -719,7 +701,7 @@ class Memory(NamedTuple):
             the round, c_j being the clipped gradients of the first term; None: ``base`` stays.
     """
 
-    init: Callable[[Problem, Array, Hyper, bool, str], Remembered] = _remembers_nothing
+    init: Callable[[Problem, Array, Hyper, bool, str], Remembered] = lambda *_: Remembered()
     begin: Updates | None = None
     refresh: Updates | None = None
     table: Table | None = None
@@ -1027,11 +1009,9 @@ class AnyBody(Protocol):
     @property
     def plain(self) -> bool: ...  # whether rounds compute one client at a time
     @property
+    def has_server(self) -> bool: ...  # which weighs clients, and can do without some
+    @property
     def linear(self) -> bool: ...  # whether the server's estimate follows from the clients' mean
-    @property
-    def weighs(self) -> bool: ...  # whether the weights of clients count
-    @property
-    def takes_cohorts(self) -> bool: ...  # whether rounds may be without some clients
     @property
     def sends_estimates(self) -> bool: ...  # whether a message is an estimate of the gradient
     @property
@@ -1040,8 +1020,6 @@ class AnyBody(Protocol):
     def mirrors(self) -> bool: ...  # whether a server keeps the mean of what clients remember
     @property
     def keeps(self) -> bool: ...  # whether clients keep vectors, which may be stored in fewer bits
-    @property
-    def absolute(self) -> bool: ...  # whether compressors may have an absolute error
 
     def growth(self, omega: float) -> tuple[float, float] | None: ...  # of messages, see Channel
     def init(self, key: Key, problem: Problem, hp: Hyper) -> tuple[State, Info]: ...
@@ -1154,7 +1132,7 @@ class Algorithm(NamedTuple):
         return self.formula(values, facts, Sigma(float(values["sigma"])))
 
     def __repr__(self) -> str:
-        parts = "".join(f", {role}={name!r}" for role, name in self.parts if role in SHOWN_ROLES)
+        parts = "".join(f", {role}={name!r}" for role, name in self.parts)
         return f"Algorithm({self.name!r}{parts})"
 
 

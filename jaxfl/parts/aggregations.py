@@ -149,7 +149,6 @@ def settle(
     signal, noise = message_bound or (math.inf, 0.0)
     draws, eps = senders * d * float(values["rounds"]), min(float(values.get("eps", 0.0)), 300.0)
     tail = math.sqrt(2 * (math.log(draws / CLAMPED) + eps))  # P[|N(0, 1)| > t] <= exp(-t^2/2)
-    defaults: dict[str, tuple[float, str]] = {}
     require(
         not masks or senders**2 * d <= MASK_WORDS,
         lambda: (
@@ -163,16 +162,12 @@ def settle(
         "range is not given, and neither clip nor step bounds what a client sends",
         "give the range",
     )
-    if "range" in values:
-        R = float(values["range"])
-    else:
-        R = 2.0 ** math.ceil(math.log2(2 * signal + tail * noise or 1.0))
-        defaults["range"] = R, "default: twice the message bound, and the noise of all rounds"
-    if "precision" in values:
-        p = float(values["precision"])
-    else:
-        p = 2.0 ** math.ceil(math.log2(2 * senders * R / HALF))
-        defaults["precision"] = p, "default: the sum fills at most a quarter of the ring"
+    R = float(values["range"]) if "range" in values else above(2 * signal + tail * noise or 1.0)
+    p = float(values["precision"]) if "precision" in values else above(2 * senders * R / HALF)
+    defaults = {
+        "range": (R, "default: twice the message bound, and the noise of all rounds"),
+        "precision": (p, "default: the sum fills at most a quarter of the ring"),
+    }
     least = signal + tail * noise
     require(
         not math.isfinite(least) or least <= R,
@@ -195,7 +190,12 @@ def settle(
         lambda: f"ask for at most {coarsest:.3g}",
         precision=p,
     )
-    return defaults
+    return {name: found for name, found in defaults.items() if name not in values}
+
+
+def above(x: float) -> float:
+    """The least power of 2 that is no less."""
+    return 2.0 ** math.ceil(math.log2(x))
 
 
 def masked_sum() -> Aggregation:

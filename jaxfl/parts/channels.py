@@ -33,12 +33,9 @@ def add(v: Array, message: Message, scale: Array) -> Array:
 def direct() -> Channel:
     """v_i = C(g_i + xi_i); the server takes their mean [SoteriaFL, Algorithm 1]."""
 
-    def init(n: int, x: Array, fused: bool) -> tuple[PyTree, PyTree]:
-        return (), ()
-
     return Channel(
         "direct",
-        init,
+        init=lambda n, x, fused: ((), ()),
         before=lambda link, g: g,
         after=lambda link, message, hp: link,
         receive=lambda link, mean, rate, hp, moved: (mean, link),
@@ -120,16 +117,12 @@ def recursion() -> Channel:
     v keeps the noise of earlier messages  [DP-SRM, Algorithm 1; SPIDER].
     """
 
-    def init(n: int, x: Array, fused: bool) -> tuple[PyTree, PyTree]:
-        return (), jnp.zeros_like(x)
-
-    def receive(
-        v: Array, mean: Array, rate: Array, hp: Hyper, moved: PyTree
-    ) -> tuple[Array, Array]:
-        v = hp["carry"] * v + mean
-        return v, v
-
-    return direct()._replace(name="recursion", init=init, receive=receive, remembers=True)
+    return direct()._replace(
+        name="recursion",
+        init=lambda n, x, fused: ((), jnp.zeros_like(x)),
+        receive=lambda v, mean, rate, hp, moved: (hp["carry"] * v + mean,) * 2,
+        remembers=True,
+    )
 
 
 @made
@@ -143,12 +136,9 @@ def error_feedback() -> Channel:
     removes is never sent.
     """
 
-    def init(n: int, x: Array, fused: bool) -> tuple[PyTree, PyTree]:
-        return _zeros(n, x, fused), ()
-
     return direct()._replace(
         name="error_feedback",
-        init=init,
+        init=lambda n, x, fused: (_zeros(n, x, fused), ()),
         before=lambda e, g: g if isinstance(e, tuple) else g + e,
         residual=lambda e, p, sent: p - sent,
         remembers=True,

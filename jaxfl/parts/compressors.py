@@ -29,7 +29,6 @@ from jaxfl.core.provenance import made
 from jaxfl.core.subsets import coin_slots, coins, subset
 from jaxfl.core.types import (
     Array,
-    Capacity,
     Compressor,
     Draw,
     Hyper,
@@ -101,7 +100,7 @@ def random_k(indices: bool = True) -> Compressor:
         slots, k = hp.caps["k"], hp["k"]
         return _scaled(subset(key, d, slots), jnp.arange(slots) < k, d, k)
 
-    return _sparsifier("random_k", select, slots_for_k("a sparsifier"), indices)
+    return _sparsifier("random_k", select, indices)
 
 
 @made
@@ -126,7 +125,7 @@ def stratified_k(indices: bool = True) -> Compressor:
         place = jnp.where(place >= d_, place - d_, place)
         return _scaled(place.astype(jnp.int32), s < k, d, hp["k"])
 
-    return _sparsifier("stratified_k", select, slots_for_k("a sparsifier"), indices)
+    return _sparsifier("stratified_k", select, indices)
 
 
 @made
@@ -143,11 +142,10 @@ def bernoulli(indices: bool = True) -> Compressor:
         return _scaled(index, index < d, d, hp["k"])
 
     def capacity(values: Values, facts: ProblemFacts) -> dict[str, int]:
-        messages = facts.n * (facts.rounds or 10**6)
-        check((KEPT._replace(high=facts.d),), {"k": values["k"]}, "a sparsifier")
-        return {"k": coin_slots(np.max(values["k"]), facts.d, messages)}
+        mean, messages = slots_for_k(values, facts)["k"], facts.n * (facts.rounds or 10**6)
+        return {"k": coin_slots(mean, facts.d, messages)}
 
-    return _sparsifier("bernoulli", select, capacity, indices, fixed_size=False)
+    return _sparsifier("bernoulli", select, indices)._replace(capacity=capacity, fixed_size=False)
 
 
 @made
@@ -164,7 +162,6 @@ def lazy() -> Compressor:
         return Draw(index, jnp.where(sent, jnp.ones(d) / p, 0))
 
     def resolve(given: Values, d: int) -> dict[str, Any]:
-        refuse("lazy", "k")(given, d)
         values = _one_of("lazy", given, _KEEP, _OMEGA)
         if "omega" in values:
             return {"keep": 1 / (1 + np.asarray(values["omega"], np.float64))[()]}
@@ -188,22 +185,16 @@ def _scaled(index: Array, live: Array, d: int, k: Any) -> Draw:
     return Draw(jnp.where(live, index, d), jnp.where(live, d / k, 0.0))
 
 
-def _sparsifier(
-    name: str,
-    select: Callable[[Key, int, Hyper], Draw],
-    capacity: Capacity,
-    indices: bool,
-    fixed_size: bool = True,
-) -> Compressor:
+def _sparsifier(name: str, select: Callable[[Key, int, Hyper], Draw], indices: bool) -> Compressor:
     return Compressor(
         name,
         select=select,
         omega=lambda d, values: d / float(values["k"]) - 1.0,
         bits=lambda d, values: (0.0, FLOAT + (log2(d) if indices else 0)),
         resolve=_resolve_k,
-        capacity=capacity,
+        capacity=slots_for_k,
         params=(KEPT, _OMEGA),
-        fixed_size=fixed_size,
+        fixed_size=True,
         scalars=True,
         distinct=True,
     )
@@ -239,7 +230,7 @@ def qsgd() -> Compressor:
         s = float(values["levels"])
         return float(min(d / s**2, d**0.5 / s))
 
-    return _quantizer("qsgd", code, omega, LEVELS, 16, refused=("omega",))
+    return _quantizer("qsgd", code, omega, LEVELS, 16)
 
 
 @made
@@ -339,18 +330,12 @@ def _code(
         code=code,
         omega=lambda d, values: omega(d),
         bits=lambda d, values: (bits[0] + bits[1] * d, 0.0),
-        resolve=refuse(name, "k", "omega"),
         scalars=True,
     )
 
 
 def _quantizer(
-    name: str,
-    code: Code,
-    omega: Callable[[int, Values], float],
-    levels: Param,
-    default: int,
-    refused: tuple[str, ...] = ("k", "omega"),
+    name: str, code: Code, omega: Callable[[int, Values], float], levels: Param, default: int
 ) -> Compressor:
     """A code of the norm, and of a sign and a level for each coordinate."""
     return Compressor(
@@ -358,7 +343,7 @@ def _quantizer(
         code=code,
         omega=omega,
         bits=lambda d, values: (FLOAT + d * (1.0 + log2(int(values["levels"]) + 1)), 0.0),
-        resolve=_counts(name, refused, {levels: lambda d: default}),
+        resolve=_filled(name, {levels: lambda d: default}),
         params=(levels,),
         scalars=True,
     )
@@ -390,16 +375,12 @@ def fixed_step() -> Compressor:
             "use it with q_dpsgd_1",
         )
 
-    def resolve(given: Values, d: int) -> dict[str, Any]:
-        refuse("fixed_step", "k", "omega")(given, d)
-        return {"quantum": given.get("quantum", 1e-3)}
-
     return Compressor(
         "fixed_step",
         code=code,
         omega=omega,
         bits=lambda d, values: (float(QUANTUM_BITS * d), 0.0),
-        resolve=resolve,
+        resolve=_filled("fixed_step", {QUANTUM: lambda d: 1e-3}),
         params=(QUANTUM,),
         absolute=True,
         scalars=True,
@@ -425,8 +406,8 @@ def top_k() -> Compressor:
         code=code,
         omega=lambda d, values: 1 - float(values["k"]) / d,
         bits=lambda d, values: (float(values["k"]) * (FLOAT + log2(d)), 0.0),
-        resolve=_counts("top_k", ("omega",), {KEPT: lambda d: max(1, d // 20)}),
-        capacity=slots_for_k("top_k"),
+        resolve=_filled("top_k", {KEPT: lambda d: max(1, d // 20)}),
+        capacity=slots_for_k,
         params=(KEPT,),
         unbiased=False,
         scalars=True,
@@ -468,7 +449,7 @@ def count_sketch() -> Compressor:
         code=code,
         omega=omega,
         bits=bits,
-        resolve=_counts("count_sketch", ("k", "omega"), defaults),
+        resolve=_filled("count_sketch", defaults),
         capacity=lambda values, _: {"sketch_columns": int(np.max(values["sketch_columns"]))},
         params=(SKETCH_ROWS, SKETCH_COLUMNS),
         scalars=True,
@@ -534,12 +515,7 @@ def compose(outer: Compressor, inner: Compressor) -> Compressor:
         return per_message + header, outer.bits(1, values)[0] - header + position
 
     def resolve(given: Values, d: int) -> dict[str, Any]:
-        refuse(name, "omega")(given, d)
-        parts = [
-            part.resolve({p.name: given[p.name] for p in part.params if p.name in given}, d)
-            for part in (inner, outer)
-        ]
-        return parts[0] | parts[1]
+        return inner.resolve(given, d) | outer.resolve(given, d)
 
     def capacity(values: Values, facts: ProblemFacts) -> dict[str, int]:
         return inner.capacity(values, facts) | outer.capacity(values, facts)
@@ -568,47 +544,23 @@ def log2(count: int) -> float:
     return float((count - 1).bit_length())
 
 
-def refuse(owner: str, *names: str) -> Resolve:
-    """A ``resolve`` that raises where one of ``names`` is given."""
+def _filled(owner: str, defaults: dict[Param, Callable[[int], float]]) -> Resolve:
+    """A ``resolve`` with these defaults for d coordinates; k is at most d."""
 
     def resolve(given: Values, d: int) -> dict[str, Any]:
-        for name in names:
-            applies = name not in given
-            require(
-                applies,
-                lambda: f"does not apply to {owner}",
-                "leave it out",
-                **{name: given.get(name)},
-            )
-        return {}
-
-    return resolve
-
-
-def _counts(
-    owner: str, refused: tuple[str, ...], defaults: dict[Param, Callable[[int], int]]
-) -> Resolve:
-    """A ``resolve`` of whole numbers with these defaults for d coordinates; k is at most d."""
-
-    def resolve(given: Values, d: int) -> dict[str, Any]:
-        refuse(owner, *refused)(given, d)
         values = {
             param.name: given.get(param.name, default(d)) for param, default in defaults.items()
         }
         check((p._replace(high=d) if p is KEPT else p for p in defaults), values, owner)
-        return {name: whole(value) for name, value in values.items()}
+        return {p.name: whole(values[p.name]) if p.integer else values[p.name] for p in defaults}
 
     return resolve
 
 
-def slots_for_k(owner: str) -> Capacity:
+def slots_for_k(values: Values, facts: ProblemFacts) -> dict[str, int]:
     """As many slots as the largest cell sends coordinates."""
-
-    def capacity(values: Values, facts: ProblemFacts) -> dict[str, int]:
-        check((KEPT._replace(high=facts.d),), {"k": values["k"]}, owner)
-        return {"k": int(np.max(values["k"]))}
-
-    return capacity
+    check((KEPT._replace(high=facts.d),), {"k": values["k"]}, "a sparsifier")
+    return {"k": int(np.max(values["k"]))}
 
 
 def whole(x: Any) -> Any:

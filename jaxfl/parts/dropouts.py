@@ -25,7 +25,7 @@ from jaxfl.core.checks import instance
 from jaxfl.core.errors import require
 from jaxfl.core.params import whole
 
-__all__ = ["Enrolment", "Message", "collect", "enrol", "reconstruct", "share"]
+__all__ = ["Enrolment", "Message", "collect", "enrol"]
 
 Words: TypeAlias = npt.NDArray[np.uint32]
 PRIME = 2**61 - 1  # seeds are shared in the field of this size
@@ -96,12 +96,12 @@ class Enrolment:
         total = _sum({i: messages[i].words for i in alive})
         helpers = alive[: self.threshold]
         for i in alive:
-            own = _secret({h: self.own_shares[i][h] for h in helpers})
+            own = reconstruct({h: self.own_shares[i][h] for h in helpers})
             total -= expand(own, t, total.size)
         for gone in set(self.clients) - set(alive):
             for i in alive:
                 for pair, sign in (((i, gone), -1), ((gone, i), 1)):
-                    seed = _secret({h: self.pair_shares[pair][h] for h in helpers})
+                    seed = reconstruct({h: self.pair_shares[pair][h] for h in helpers})
                     mask = expand(seed, t, total.size)
                     total = total + mask if sign > 0 else total - mask
         return total
@@ -115,21 +115,20 @@ def enrol(clients: Iterable[int], threshold: int, seed: int) -> Enrolment:
         lambda: f"{len(members)} clients have {len(members) ** 2:,} seeds to share among all",
         lambda: f"enrol at most {MOST}, such as the cohort of a round",
     )
-    threshold = _threshold(threshold, members)
+    threshold = whole("threshold", threshold, 1)
+    most, way = f"exceeds the {len(members)} clients", "ask for at most that many"
+    require(threshold <= len(members), most, way, threshold=threshold)
     rng = np.random.default_rng(whole("seed", seed, 0, math.inf))
     own = {i: int(rng.integers(PRIME)) for i in members}
     pair = {(i, j): int(rng.integers(PRIME)) for i in members for j in members if i != j}
-
-    def shares(secret: int) -> dict[int, int]:
-        return _shares(secret, members, threshold, rng)
 
     return Enrolment(
         members,
         threshold,
         own,
         pair,
-        {i: shares(secret) for i, secret in own.items()},
-        {key: shares(secret) for key, secret in pair.items()},
+        {i: share(secret, members, threshold, rng) for i, secret in own.items()},
+        {key: share(secret, members, threshold, rng) for key, secret in pair.items()},
         int(rng.integers(PRIME)),
     )
 
@@ -163,13 +162,6 @@ def _clients(clients: Any) -> tuple[int, ...]:
     require(members, "There are 0 clients", "name at least one")
     require(len(set(members)) == len(members), "name a client twice", clients=members)
     return members
-
-
-def _threshold(threshold: Any, members: tuple[int, ...]) -> int:
-    number = whole("threshold", threshold, 1)
-    most, way = f"exceeds the {len(members)} clients", "ask for at most that many"
-    require(number <= len(members), most, way, threshold=number)
-    return number
 
 
 def _words(whose: str, words: Any) -> Words:
@@ -207,24 +199,9 @@ def expand(seed: int, t: int, d: int) -> Words:
 
 
 def share(
-    secret: int, members: Iterable[int], threshold: int, rng: np.random.Generator
-) -> dict[int, int]:
-    """Client i's share is P(i + 1) for a random P of degree t - 1 with P(0) = secret, mod the prime."""
-    secret, members = _element("secret", secret), _clients(members)
-    threshold = _threshold(threshold, members)
-    instance("rng", rng, np.random.Generator, "make one with numpy.random.default_rng(seed)")
-    return _shares(secret, members, threshold, rng)
-
-
-def reconstruct(shares: Mapping[int, int]) -> int:
-    """P(0) of the polynomial through these shares."""
-    _clients(_by_client("shares", shares))
-    return _secret({int(i): _element("share", y) for i, y in shares.items()})
-
-
-def _shares(
     secret: int, members: tuple[int, ...], threshold: int, rng: np.random.Generator
 ) -> dict[int, int]:
+    """Client i's share is P(i + 1) for a random P of degree t - 1 with P(0) = secret, mod the prime."""
     coefficients = [secret, *(int(rng.integers(PRIME)) for _ in range(threshold - 1))]
 
     def value(at: int) -> int:
@@ -236,7 +213,8 @@ def _shares(
     return {i: value(i + 1) for i in members}
 
 
-def _secret(shares: Mapping[int, int]) -> int:
+def reconstruct(shares: Mapping[int, int]) -> int:
+    """P(0) of the polynomial through these shares."""
     total = 0
     for i, y in shares.items():
         top = bottom = 1
@@ -245,11 +223,3 @@ def _secret(shares: Mapping[int, int]) -> int:
                 top, bottom = top * (j + 1) % PRIME, bottom * (j - i) % PRIME
         total = (total + y * top * pow(bottom, -1, PRIME)) % PRIME
     return total
-
-
-def _element(name: str, value: Any) -> int:
-    """An element of the field, exactly: floats do not hold it."""
-    whole_number = isinstance(value, int | np.integer) and not isinstance(value, bool)
-    usable = whole_number and 0 <= value < PRIME
-    require(usable, "must be a whole number below 2**61 - 1", **{name: value})
-    return int(value)

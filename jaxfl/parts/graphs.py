@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from jaxfl.core.checks import instance
 from jaxfl.core.errors import InputError, attempt, require
+from jaxfl.core.identity import by_identity
 from jaxfl.core.params import known, number, numbers, whole
 from jaxfl.core.records import document_all
 
@@ -63,8 +64,7 @@ def ring() -> Graph:
         if n < 3:
             return np.full((n, n), 1 / n)
         eye = np.eye(n)
-        out: Floats = (eye + np.roll(eye, 1, axis=0) + np.roll(eye, -1, axis=0)) / 3
-        return out
+        return (eye + np.roll(eye, 1, axis=0) + np.roll(eye, -1, axis=0)) / 3
 
     return Graph("ring", matrix)
 
@@ -83,13 +83,11 @@ def grid() -> Graph:
     return Graph("grid", matrix)
 
 
+@by_identity
 def erdos_renyi(p: float = 0.4, seed: int = 0) -> Graph:
     """Each pair with probability p, Metropolis weights; the first connected graph of the seed."""
-    return _erdos_renyi(number("p", p, above=0, most=1), whole("seed", seed, 0))
+    p, seed = number("p", p, above=0, most=1), whole("seed", seed, 0)
 
-
-@functools.cache
-def _erdos_renyi(p: float, seed: int) -> Graph:
     def matrix(n: int) -> Floats:
         rng = np.random.default_rng(seed)
         for _ in range(TRIES):

@@ -41,6 +41,7 @@ from jaxfl.core.types import (
 from jaxfl.parts.mechanisms import gaussian
 from jaxfl.privacy import events
 from jaxfl.privacy.events import worst
+from jaxfl.problems.clipping import clip
 
 __all__ = [
     "Phase",
@@ -58,6 +59,7 @@ __all__ = [
 
 BISECTIONS = 40
 UNBOUNDED = 1e30  # the radius in a schedule that stands for no ball
+NAMES = ("level_t", "batch_t", "lam_t", "radius_t", "noise_t")  # schedules of the fields of a phase
 
 
 class Phase(NamedTuple):
@@ -67,7 +69,7 @@ class Phase(NamedTuple):
     batch: int  # K_i
     rounds: int  # R_i
     lam: float = 0.0  # lambda_i
-    radius: float = np.inf  # D_i
+    radius: float = UNBOUNDED  # D_i
     noise: float = 1.0  # sigma_i / sigma, sigma being the first phase's
 
     def size(self, m: int) -> int:
@@ -82,12 +84,9 @@ def spread(phases: Iterable[Phase]) -> dict[str, Schedule]:
     phases = list(phases)
     lengths = [phase.rounds for phase in phases]
     last = np.concatenate([np.arange(R, 0, -1) == 1 for R in lengths])
+    fields = {name: [getattr(p, name.removesuffix("_t")) for p in phases] for name in NAMES}
     return {
-        "level_t": pieces((phase.level for phase in phases), lengths),
-        "batch_t": pieces((phase.batch for phase in phases), lengths),
-        "lam_t": pieces((phase.lam for phase in phases), lengths),
-        "radius_t": pieces((min(phase.radius, UNBOUNDED) for phase in phases), lengths),
-        "noise_t": pieces((phase.noise for phase in phases), lengths),
+        **{name: pieces(numbers, lengths) for name, numbers in fields.items()},
         "ends_t": pieces(last),
     }
 
@@ -95,13 +94,11 @@ def spread(phases: Iterable[Phase]) -> dict[str, Schedule]:
 def phases_of(values: Values) -> list[Phase]:
     """The phases of a run with these values."""
     T = int(values["rounds"])
-    names = ("level_t", "batch_t", "lam_t", "radius_t", "noise_t")
-    table = list(zip(*(values[name].over(T).tolist() for name in names), strict=True))
-    phases = []
-    for (level, batch, lam, radius, noise), group in groupby(table):
-        ball = np.inf if radius >= UNBOUNDED else radius
-        phases.append(Phase(int(level), int(batch), len(list(group)), lam, ball, noise))
-    return phases
+    table = zip(*(values[name].over(T).tolist() for name in NAMES), strict=True)
+    return [
+        Phase(int(level), int(batch), len(list(group)), *rest)
+        for (level, batch, *rest), group in groupby(table)
+    ]
 
 
 @made
@@ -231,7 +228,7 @@ def within(project: Project, centre: Array, radius: Array) -> Callable[[Array], 
     By bisection, since the distance to c does not decrease in s.
     """
     if project is None:
-        return lambda z: centre + _shorten(z - centre, radius)
+        return lambda z: centre + clip(z - centre, radius)
     onto = project
 
     def inside(z: Array) -> Array:
@@ -251,11 +248,6 @@ def within(project: Project, centre: Array, radius: Array) -> Callable[[Array], 
         return onto(centre + s * (z - centre))
 
     return inside
-
-
-def _shorten(v: Array, radius: Array) -> Array:
-    norm = jnp.linalg.norm(v)
-    return jnp.where(norm > radius, radius / jnp.maximum(norm, 1e-30), 1.0) * v
 
 
 @made

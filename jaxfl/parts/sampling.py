@@ -14,15 +14,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from jaxfl.core.checks import named_part
-from jaxfl.core.errors import InputError, require
+from jaxfl.core.errors import require
 from jaxfl.core.keys import at
+from jaxfl.core.params import check
 from jaxfl.core.provenance import made
 from jaxfl.core.subsets import coin_slots, coins, subset
 from jaxfl.core.subsets import uniform as independent
@@ -69,6 +70,56 @@ _DROPOUT = Param(
 _THRESHOLD = Param("threshold", "answers below which a round is lost", low=1, integer=True)
 _COINS = 2**32 - 1  # no round has this number
 
+Slots: TypeAlias = tuple[Array, Array]  # rows, and which of them are live
+
+
+# --- on the host ---------------------------------------------------------------------------------
+
+
+def _largest(param: Param, limit: str | None, values: Values, facts: ProblemFacts) -> float:
+    """The largest of the values in all cells, none of which may be out of range."""
+    name = param.name
+    check((param,), {name: values[name]}, "a draw")
+    most = float(np.max(values[name]))
+    if limit is not None:
+        unit = {"m": "samples of the smallest client", "n": "clients"}[limit]
+        end = getattr(facts, limit)
+        shown = int(most) if most.is_integer() else most
+        require(
+            most <= end,
+            lambda: f"exceeds the {end} {unit}",
+            lambda: f"ask for at most {end}",
+            **{name: shown},
+        )
+    return most
+
+
+def _fixed(param: Param, limit: str | None) -> Capacity:
+    """As many slots as the largest cell draws."""
+
+    def capacity(values: Values, facts: ProblemFacts) -> dict[str, int]:
+        return {param.name: int(_largest(param, limit, values, facts))}
+
+    return capacity
+
+
+def _padded(param: Param, limit: str, size: str) -> Capacity:
+    """Slots for a random number of rows; ``mean_batch`` for :mod:`jaxfl.rounds.estimates`.
+
+    The chance that any draw of the run overflows is below 1e-12, which is added to delta.  At equal
+    mean the tail of Bin(m, b/m) above b grows with m (Anderson and Samuels, 1967), so the largest
+    client decides; at equal m it grows with b.  Where T is not known, T is 10^6.
+    """
+
+    def capacity(values: Values, facts: ProblemFacts) -> dict[str, int]:
+        name, most = param.name, _largest(param, limit, values, facts)
+        every = getattr(facts, size)
+        others = every - 1
+        filled = coin_slots(most / every * others, others, facts.rounds or 10**6)
+        return {name: min(1 + filled, every), f"mean_{name}": math.ceil(most)}
+
+    return capacity
+
 
 # --- rows of one client --------------------------------------------------------------------------
 
@@ -88,25 +139,21 @@ def full() -> Sampler:
 def with_replacement() -> Sampler:
     """b independent rows; one may come twice."""
 
-    def choose(
-        key: Key, t: Array, count: Array, m: int, b: Array, slots: int
-    ) -> tuple[Array, Array]:
+    def choose(key: Key, t: Array, count: Array, m: int, b: Array, slots: int) -> Slots:
         rows = independent(at(key, t), jnp.maximum(count, 1), slots)
         return rows, (jnp.arange(slots) < b) & (count > 0)
 
-    return _sampler("with_replacement", choose, _fixed("batch", None))._replace(distinct=False)
+    return _sampler("with_replacement", choose, _fixed(_BATCH, None))._replace(distinct=False)
 
 
 @made
 def without_replacement() -> Sampler:
     """b distinct rows, every set of them equally likely, independently in each round."""
 
-    def choose(
-        key: Key, t: Array, count: Array, m: int, b: Array, slots: int
-    ) -> tuple[Array, Array]:
+    def choose(key: Key, t: Array, count: Array, m: int, b: Array, slots: int) -> Slots:
         return subset(at(key, t), count, slots, most=m), jnp.arange(slots) < jnp.minimum(b, count)
 
-    return _sampler("without_replacement", choose, _fixed("batch", "m"))
+    return _sampler("without_replacement", choose, _fixed(_BATCH, "m"))
 
 
 @made
@@ -117,13 +164,11 @@ def poisson() -> Sampler:
     and the event of the run adds that chance to its delta.
     """
 
-    def choose(
-        key: Key, t: Array, count: Array, m: int, b: Array, slots: int
-    ) -> tuple[Array, Array]:
+    def choose(key: Key, t: Array, count: Array, m: int, b: Array, slots: int) -> Slots:
         rows = coins(at(key, t), count, b, slots, t)
         return rows, rows < count
 
-    sampler = _sampler("poisson", choose, _padded("batch", "m", "m_max"))
+    sampler = _sampler("poisson", choose, _padded(_MEAN_BATCH, "m", "m_max"))
     return sampler._replace(params=(_MEAN_BATCH,), strips=True)
 
 
@@ -134,16 +179,14 @@ def shuffled() -> Sampler:
     An epoch has floor(m/b) rounds: the m mod b rows at the end of a permutation are not used.
     """
 
-    def choose(
-        key: Key, t: Array, count: Array, m: int, b: Array, slots: int
-    ) -> tuple[Array, Array]:
+    def choose(key: Key, t: Array, count: Array, m: int, b: Array, slots: int) -> Slots:
         b, count = jnp.asarray(b).astype(jnp.int32), jnp.asarray(count, jnp.int32)
         rounds = jnp.maximum(count // b, 1)
         epoch, step = t // rounds, t % rounds
         rows = subset(jax.random.fold_in(key, epoch), count, slots, step * b, m)
         return rows, jnp.arange(slots) < jnp.minimum(b, count)
 
-    return _sampler("shuffled", choose, _fixed("batch", "m"))
+    return _sampler("shuffled", choose, _fixed(_BATCH, "m"))
 
 
 @made
@@ -153,9 +196,7 @@ def single_pass() -> Sampler:
     Raises where the rounds ask for more rows than the smallest client has.
     """
 
-    def choose(
-        key: Key, t: Array, count: Array, m: int, b: Array, slots: int
-    ) -> tuple[Array, Array]:
+    def choose(key: Key, t: Array, count: Array, m: int, b: Array, slots: int) -> Slots:
         b, count = jnp.asarray(b).astype(jnp.int32), jnp.asarray(count, jnp.int32)
         rounds = count // jnp.maximum(b, 1)
         rows = subset(key, count, slots, jnp.minimum(t, rounds) * b, m)
@@ -168,9 +209,7 @@ def single_pass() -> Sampler:
 def in_order() -> Sampler:
     """:func:`single_pass` in the order of the data."""
 
-    def choose(
-        key: Key, t: Array, count: Array, m: int, b: Array, slots: int
-    ) -> tuple[Array, Array]:
+    def choose(key: Key, t: Array, count: Array, m: int, b: Array, slots: int) -> Slots:
         slot, b = jnp.arange(slots), jnp.asarray(b).astype(jnp.int32)
         rows = t * b + slot
         return rows, (slot < b) & (rows < count)
@@ -180,10 +219,10 @@ def in_order() -> Sampler:
 
 def _sampler(
     scheme: Scheme,
-    choose: Callable[[Key, Array, Array, int, Array, int], tuple[Array, Array]],
+    choose: Callable[[Key, Array, Array, int, Array, int], Slots],
     capacity: Capacity,
 ) -> Sampler:
-    """Rows of weight 1/b: ``choose(key, t, count, m, b, slots)`` returns rows, and which are live."""
+    """Rows of weight 1/b, which ``choose(key, t, count, m, b, slots)`` returns."""
 
     def draw(key: Key, t: Array, count: Array, m_max: int, hp: Hyper) -> Draw:
         b = hp["batch"]
@@ -195,7 +234,7 @@ def _sampler(
 
 def _once(values: Values, facts: ProblemFacts) -> dict[str, int]:
     """Slots of a batch where a run uses each row at most once."""
-    slots = _fixed("batch", "m")(values, facts)
+    slots = _fixed(_BATCH, "m")(values, facts)
     rounds = np.maximum(facts.rounds or 1, values.get("rounds", 1))
     used = float(np.max(rounds * np.asarray(values["batch"])))
     require(
@@ -233,7 +272,7 @@ def uniform() -> Participation:
         "uniform",
         draw,
         params=(_COHORT,),
-        capacity=_fixed("cohort", "n"),
+        capacity=_fixed(_COHORT, "n"),
         scheme="without_replacement",
         fixed_size=True,
     )
@@ -252,7 +291,7 @@ def poisson_clients() -> Participation:
         "poisson",
         draw,
         params=(_MEAN_COHORT,),
-        capacity=_padded("cohort", "n", "n"),
+        capacity=_padded(_MEAN_COHORT, "n", "n"),
         scheme="poisson",
     )
 
@@ -279,7 +318,7 @@ def balanced() -> Participation:
         return math.ceil(T * int(values["cohort"]) / n)
 
     def capacity(values: Values, facts: ProblemFacts) -> dict[str, int]:
-        slots = _fixed("cohort", "n")(values, facts)
+        slots = _fixed(_COHORT, "n")(values, facts)
         require(
             slots["cohort"] * facts.n < 2**31,
             lambda: f"of {facts.n} clients is more than a balanced order can count (2^31)",
@@ -294,8 +333,8 @@ def balanced() -> Participation:
 
 
 @made
-def unreliable(base: Participation) -> Participation:
-    """``base``, some of whose clients do not answer.
+def unreliable(base: Participation = uniform()) -> Participation:  # noqa: B008
+    """Uniform participation, or ``base``, some of whose clients do not answer.
 
     Each client that ``base`` calls fails by a coin of its own, before it changes the sum or its own
     memory.  The server gets the mean over those that answer, and nothing where too few do::
@@ -348,58 +387,6 @@ def _weighted(index: Array, live: Array, weight: Array | float, end: int) -> Dra
     return Draw(jnp.where(live, index, end), jnp.where(live, weight, 0.0))
 
 
-# --- on the host ---------------------------------------------------------------------------------
-
-
-def _largest(name: str, limit: str | None, values: Values, facts: ProblemFacts) -> float:
-    """The largest of the values in all cells, none of which may be out of range."""
-    wanted = np.asarray(values[name], dtype=np.float64)
-    if not (wanted > 0).all():
-        raise InputError(f"{name} = {wanted.min():g}: ask for a positive number.")
-    most = float(wanted.max())
-    if limit is not None:
-        unit = {"m": "samples of the smallest client", "n": "clients"}[limit]
-        end = getattr(facts, limit)
-        shown = int(most) if most.is_integer() else most
-        require(
-            most <= end,
-            lambda: f"exceeds the {end} {unit}",
-            lambda: f"ask for at most {end}",
-            **{name: shown},
-        )
-    return most
-
-
-def _fixed(name: str, limit: str | None) -> Capacity:
-    """As many slots as the largest cell draws."""
-
-    def capacity(values: Values, facts: ProblemFacts) -> dict[str, int]:
-        most = _largest(name, limit, values, facts)
-        if not (np.asarray(values[name]) % 1 == 0).all():
-            raise InputError(f"{name} = {values[name]}: this draw needs a whole number.")
-        return {name: int(most)}
-
-    return capacity
-
-
-def _padded(name: str, limit: str, size: str) -> Capacity:
-    """Slots for a random number of rows; ``mean_{name}`` for :mod:`jaxfl.rounds.estimates`.
-
-    The chance that any draw of the run overflows is below 1e-12, which is added to delta.  At equal
-    mean the tail of Bin(m, b/m) above b grows with m (Anderson and Samuels, 1967), so the largest
-    client decides; at equal m it grows with b.  Where T is not known, T is 10^6.
-    """
-
-    def capacity(values: Values, facts: ProblemFacts) -> dict[str, int]:
-        most = _largest(name, limit, values, facts)
-        every = getattr(facts, size)
-        others = every - 1
-        filled = coin_slots(most / every * others, others, facts.rounds or 10**6)
-        return {name: min(1 + filled, every), f"mean_{name}": math.ceil(most)}
-
-    return capacity
-
-
 # --- by name -------------------------------------------------------------------------------------
 
 SAMPLERS: dict[str, Callable[[], Sampler]] = {
@@ -412,17 +399,12 @@ SAMPLERS: dict[str, Callable[[], Sampler]] = {
 }
 
 
-def _unreliable() -> Participation:
-    """Uniform participation, some of whose clients do not answer."""
-    return unreliable(uniform())
-
-
-PARTICIPATIONS: dict[str, Callable[[], Participation]] = {
+PARTICIPATIONS: dict[str, Callable[..., Participation]] = {
     "everyone": everyone,
     "uniform": uniform,
     "balanced": balanced,
     "poisson": poisson_clients,
-    "unreliable": _unreliable,
+    "unreliable": unreliable,
 }
 
 

@@ -44,11 +44,7 @@ def optimizer(
         x = jnp.asarray(optax.apply_updates(x, update if model is None else raveled(update)))
         return (x if project is None else project(x)), memory
 
-    def point(state: PyTree) -> Array:
-        x: Array = state[0]
-        return x
-
-    return Server(name, init, view=point, step=step, output=point, params=params)
+    return Server(name, init, lambda state: state[0], step, lambda state: state[0], params)
 
 
 @made

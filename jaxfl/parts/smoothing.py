@@ -60,8 +60,7 @@ def moreau_kernel(model: Model, beta: Array) -> Kernel:
     if link is None:
 
         def gradient(w: Array, example: PyTree) -> Array:
-            g: Array = beta * (w - prox(model.loss, w, beta, example))
-            return g
+            return beta * (w - prox(model.loss, w, beta, example))
 
         return generic_kernel(model.loss, model.dim)._replace(
             factors=lambda w, batch: jax.vmap(gradient, (None, 0))(w, batch)
@@ -70,8 +69,7 @@ def moreau_kernel(model: Model, beta: Array) -> Kernel:
 
     def factors(x: Array, batch: PyTree) -> Array:
         z = x @ batch[0].T
-        e: Array = jax.vmap(slope)(z, beta / jnp.maximum(square(batch), 1e-30), batch)
-        return e
+        return jax.vmap(slope)(z, beta / jnp.maximum(square(batch), 1e-30), batch)
 
     return linear_kernel(link)._replace(factors=factors)
 

@@ -16,6 +16,7 @@
 
 from jaxfl.rounds.federated import Federated
 from jaxfl.rounds.gossip import Gossip
-from jaxfl.rounds.plain import Plain, Sent, estimate
+from jaxfl.rounds.messages import Sent
+from jaxfl.rounds.plain import Plain, estimate
 
 __all__ = ["Federated", "Gossip", "Plain", "Sent", "estimate"]

@@ -22,8 +22,6 @@ from jaxfl.core.types import (
 )
 from jaxfl.parts.mechanisms import noiseless
 
-__all__ = ["Body", "ServerState"]
-
 
 class ServerState(NamedTuple):
     """What the next round with a server needs.
@@ -119,24 +117,8 @@ class Body(NamedTuple):
     def roles(self) -> dict[str, Any]:
         """The parts by their roles; None where there is none."""
         sampler = {"estimator": self.estimator, "sampler": self.estimator.sampler}
-        others = ("mechanism", "compressor", "channel", "server", "participation", "local")
-        parts = {role: getattr(self, role) for role in (*others, "aggregation")}
-        return {**sampler, **parts}
-
-    @property
-    def weighs(self) -> bool:
-        """Whether the weights of clients count."""
-        return True
-
-    @property
-    def takes_cohorts(self) -> bool:
-        """Whether rounds may be without some clients."""
-        return True
-
-    @property
-    def sends_estimates(self) -> bool:
-        """Whether a message is an estimate of the gradient, and no model."""
-        return True
+        names = "mechanism compressor channel server participation local aggregation"
+        return {**sampler, **{role: getattr(self, role) for role in names.split()}}
 
     @property
     def remembers(self) -> bool:
@@ -158,21 +140,6 @@ class Body(NamedTuple):
         links, _ = jax.eval_shape(lambda: self.channel.init(1, jnp.zeros(1), self.fused))
         table = self.local is None and self.estimator.memory.table is not None
         return table or bool(jax.tree.leaves(links))
-
-    @property
-    def absolute(self) -> bool:
-        """Whether compressors may have an absolute error."""
-        return False
-
-    @property
-    def plain(self) -> bool:
-        """Whether rounds compute one client at a time, as the papers write them."""
-        return False
-
-    @property
-    def uploads(self) -> int:
-        """Messages that a client sends in a round."""
-        return 1
 
     @property
     def broadcasts(self) -> int:

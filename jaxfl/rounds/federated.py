@@ -30,9 +30,6 @@ from jaxfl.rounds import blocks, estimates, messages
 from jaxfl.rounds.blocks import Block, ClientBlock, Estimate, RoundContext
 from jaxfl.rounds.body import Body, ServerState
 
-__all__ = ["Federated"]
-
-
 # The most samples evaluated at once, and the most entries of an array; more clients go in blocks.
 ON_CPUS = 1 << 11, 1 << 20  # what caches hold
 ELSEWHERE = 1 << 17, LARGEST  # every block costs launches of kernels
@@ -60,6 +57,8 @@ class Federated(Body):
     ``local``, that procedure returns g_i, its noise included.  With ``aggregation``, the server gets
     only the sum of the messages of S.  The round reads and writes the data and the memory of S only.
     """
+
+    has_server, sends_estimates, plain, uploads = True, True, False, 1
 
     def init(self, key: Key, problem: Problem, hp: Hyper) -> tuple[ServerState, Info]:
         """The state before the first round, and the counts of computing it."""
@@ -166,11 +165,20 @@ class Federated(Body):
         """
         assert not self.fused
         context, state, _ = self.begin(key, state, problem, hp)
-        who = self.members(context.cohort, problem, state)
-        work: PyTree = who
-        if self.local is None:
-            work = estimates.work_of(self, context, who)
-        return messages.seen(self, context, who, work, self.estimate(context), self.decoded)
+        who, (message, _, _, own) = self.senders(context, state)
+        whole = messages.in_full(message, context.x.size)
+        hidden = self.aggregation is not None
+        words = messages.protect(self, context, who, message)[0] if hidden else None
+        mean = self.decoded(context, messages.added_up(self, context, who, message)[0])
+        return messages.Seen(who.index, who.weight, own[0], whole, words, mean)
+
+    def senders(
+        self, context: RoundContext, state: ServerState
+    ) -> tuple[ClientBlock, messages.Sent]:
+        """The clients of the cohort, and what each sends."""
+        who = self.members(context.cohort, context.problem, state)
+        work: PyTree = who if self.local is not None else estimates.work_of(self, context, who)
+        return who, messages.send(self, context, who, work, self.estimate(context))[0]
 
     def cohort(self, key: Key, t: Array, n: int, hp: Hyper) -> Draw:
         """Who takes part in round t of the run with this key."""

@@ -37,7 +37,6 @@ from jaxfl.core.types import (
     Participation,
     Problem,
 )
-from jaxfl.parts.compressors import dense
 from jaxfl.parts.gradients import at_point, evaluated
 from jaxfl.parts.graphs import Graph
 from jaxfl.parts.mechanisms import noiseless, normal
@@ -46,7 +45,7 @@ from jaxfl.parts.servers import LR
 from jaxfl.problems.clipping import clip
 from jaxfl.rounds.blocks import ClientBlock, client_keys, paced, start, streams, take
 from jaxfl.rounds.estimates import draw_rows
-from jaxfl.rounds.messages import Seen, release
+from jaxfl.rounds.messages import Seen, in_full, release
 
 __all__ = ["CONSENSUS", "Gossip", "Rule", "Send", "averaging", "differences", "quantized"]
 
@@ -54,10 +53,6 @@ THETA = Param("theta", "weight theta of the new point in a step", high=1.0)
 CONSENSUS = Param("consensus", "step k towards what neighbours sent", high=1.0, schedule=True)
 
 Send = Callable[..., tuple[Array, Array]]  # see ``step`` of Rule
-
-
-def _nothing(x: Array) -> tuple[Array, ...]:
-    return ()
 
 
 class Rule(NamedTuple):
@@ -78,7 +73,7 @@ class Rule(NamedTuple):
     name: str
     step: Callable[..., tuple[Array, ...]]
     params: tuple[Param, ...] = ()
-    start: Callable[[Array], tuple[Array, ...]] = _nothing
+    start: Callable[[Array], tuple[Array, ...]] = lambda x: ()
     uploads: int = 1
     corrects: bool = False
 
@@ -176,8 +171,8 @@ class Gossip(Network):
     aggregation: Aggregation | None = None
     storage, broadcasts = "exact", 0
     messages, plain, fused = True, True, False
-    linear, weighs, takes_cohorts, sends_estimates = False, False, False, False
-    remembers, mirrors, keeps, absolute = True, False, False, True
+    has_server, linear, sends_estimates = False, False, False
+    remembers, mirrors, keeps = True, False, False
 
     def growth(self, omega: float) -> None:
         """No bound of messages is known."""
@@ -242,8 +237,7 @@ class Gossip(Network):
             point = at_point(self.estimator.gradient, model, (), x, hp)
             g = evaluated(point, weight, batch, points)[0] + point.public
             g = clip(g, hp["clip"]) if self.clip == "batch" else g
-            noised: Array = g + normal(noise, self.mechanism, g, hp)
-            return noised
+            return g + normal(noise, self.mechanism, g, hp)
 
         g = jax.vmap(estimate)(x, rows.weight, take(problem.train, who, rows), noise, points)
 
@@ -256,7 +250,7 @@ class Gossip(Network):
                 return release(noiseless(), self.compressor, key, key, v, t, hp)
 
             message, sent = jax.vmap(one)(keys, v)
-            arrived = jax.vmap(lambda m: dense(m, x.shape[1]))(message)
+            arrived = in_full(message, x.shape[1])
             messages.append(arrived)
             return arrived, sent
 
@@ -269,13 +263,11 @@ class Gossip(Network):
         return NetworkState(t + 1, x, state.W, tuple(links)), info, g, messages
 
     def output(self, state: NetworkState) -> Array:
-        mean: Array = jnp.mean(state.x, axis=0)
-        return mean
+        return jnp.mean(state.x, axis=0)
 
     def points(self, state: NetworkState) -> Array:
         """Where gradients are evaluated, which all see: one point for each client, (n, d)."""
-        points: Array = state.x
-        return points
+        return state.x
 
     def rows_at_once(self, problem: Problem, hp: Hyper, elsewhere: bool) -> int:
         """The rows that a round reads at once."""

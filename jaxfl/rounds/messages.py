@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -21,8 +20,6 @@ from jaxfl.parts.mechanisms import noiseless, normal
 from jaxfl.parts.storage import packed, rounded, unpacked
 from jaxfl.rounds.blocks import ClientBlock, Estimate, RoundContext, client_keys
 from jaxfl.rounds.body import Body
-
-__all__ = ["Seen", "collect", "noise_of_each", "noise_of_mean", "release", "seen"]
 
 TINY = 1e-30  # keeps 0/0 away where nobody takes part
 
@@ -52,40 +49,19 @@ class Seen(NamedTuple):
 
 
 class Sent(NamedTuple):
-    """One client's message, with what it is made of and what the client keeps.
+    """What a client sends, and what it keeps.
 
     Fields:
-        estimate: g_i, (d,).
         message: what is sent.
         coordinates: selected coordinates in it, ().
-        rest: the other results of its estimate.
         link: its new end of the channel.
+        own: what it computed, of which g_i is the first.
     """
 
-    estimate: Array
     message: Message
     coordinates: Array
-    rest: PyTree
     link: PyTree
-
-
-def seen(
-    body: Body,
-    context: RoundContext,
-    who: ClientBlock,
-    work: PyTree,
-    estimate: Estimate,
-    decoded: Callable[[RoundContext, Array], Array],
-) -> Seen:
-    """Messages as :func:`collect` adds them up; ``decoded`` returns their mean from the sum."""
-    sent, _ = send(body, context, who, work, estimate)
-    live = (who.weight > 0)[:, None]
-    whole = jax.vmap(lambda message: dense(message, context.x.size))(sent.message)
-    words = None if body.aggregation is None else protect(body, context, who, sent.message)[0]
-    total = exact(who.weight, whole)
-    if words is not None:
-        total = jnp.sum(jnp.where(live, words, 0), axis=0, dtype=words.dtype)
-    return Seen(who.index, who.weight, sent.estimate, whole, words, decoded(context, total))
+    own: Any
 
 
 def send(
@@ -96,7 +72,8 @@ def send(
     unit = context.unit
 
     def one(noise: Key, mask: Key, link: PyTree, work: PyTree) -> Sent:
-        g, rest = estimate(noise, work)
+        own = estimate(noise, work)
+        g = own[0]
         v = channel.before(link, g)
         require(
             _like(v, g.shape, g.dtype),
@@ -107,11 +84,11 @@ def send(
         )
         if channel.residual is None:
             message, sent = release(body.own, body.compressor, noise, mask, v, t, hp, unit)
-            return Sent(g, message, sent, rest, channel.after(link, message, hp.copy()))
+            return Sent(message, sent, channel.after(link, message, hp.copy()), own)
         # on all coordinates, since the channel keeps those that are not sent
         v = v + draw_noise(body.own, noise, t, v, hp, unit)
         message, sent = release(noiseless(), body.compressor, noise, mask, v, t, hp)
-        return Sent(g, message, sent, rest, channel.residual(link, v, dense(message, x.size)))
+        return Sent(message, sent, channel.residual(link, v, dense(message, x.size)), own)
 
     noise, mask = client_keys([keys.noise, keys.mask], who.index, t)
     links = who.link
@@ -135,8 +112,7 @@ def protect(
             whole = whole * (weight / jnp.maximum(jnp.max(cohort.weight), TINY))
         return protect_one(pairs, t, me, cohort, whole, hp)
 
-    words: tuple[Array, Array] = jax.vmap(one)(who.index, who.weight, message)
-    return words
+    return jax.vmap(one)(who.index, who.weight, message)
 
 
 def collect(
@@ -147,25 +123,39 @@ def collect(
     ``total`` is sum_i weight_i message_i, or the sum of words under an aggregation; ``moved`` the
     mean change of rounded memories; ``rest`` the other results of ``estimate``.
     """
-    (_, message, sent, rest, links), before = send(body, context, who, work, estimate)
+    (message, sent, links, (_, rest)), before = send(body, context, who, work, estimate)
     x, moved = context.x, None
     if body.storage != "exact":
         links = rounded(links, body.storage)
         moved = jax.tree.map(lambda new, old: exact(who.weight, new - old), links, before)
         links = packed(links, body.storage)
     live = who.weight > 0
-    counts = Info(jnp.sum(live), jnp.sum(jnp.where(live, sent, 0)), jnp.int32(0), jnp.int32(0))
-    if body.aggregation is not None:
-        words, clamped = protect(body, context, who, message)
-        total = jnp.sum(jnp.where(live[:, None], words, 0), axis=0, dtype=words.dtype)
-        counts = counts._replace(clamped=jnp.sum(jnp.where(live, clamped, 0)))
-    elif message.index is None:
-        total = exact(who.weight, message.value)
+    clamped = jnp.int32(0)
+    if body.aggregation is not None or message.index is None:
+        total, clamped = added_up(body, context, who, message)
     else:
         value = (who.weight[:, None] * message.value).reshape(-1)
         flat = Message(value, message.index.reshape(-1))
         total = add(jnp.zeros_like(x), flat, jnp.ones((), x.dtype))
+    counts = Info(jnp.sum(live), jnp.sum(jnp.where(live, sent, 0)), jnp.int32(0), clamped)
     return (total, moved), rest, links, counts
+
+
+def in_full(message: Message, d: int) -> Array:
+    """The vectors that the messages of several clients stand for, (r, d)."""
+    return jax.vmap(lambda one: dense(one, d))(message)
+
+
+def added_up(
+    body: Body, context: RoundContext, who: ClientBlock, message: Message
+) -> tuple[Array, Array]:
+    """``sum_i weight_i message_i``, or the sum of words; and the number of clamped coordinates."""
+    if body.aggregation is None:
+        return exact(who.weight, in_full(message, context.x.size)), jnp.int32(0)
+    live = who.weight > 0
+    words, clamped = protect(body, context, who, message)
+    total = jnp.sum(jnp.where(live[:, None], words, 0), axis=0, dtype=words.dtype)
+    return total, jnp.sum(jnp.where(live, clamped, 0))
 
 
 def release(

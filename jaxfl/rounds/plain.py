@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from jaxfl.core import provenance
 from jaxfl.core.keys import at
 from jaxfl.core.records import document_all
-from jaxfl.core.types import Array, Client, Hyper, Info, Key, Message, Problem, PyTree
+from jaxfl.core.types import Array, Client, Hyper, Info, Key, Problem, PyTree
 from jaxfl.parts.compressors import dense
 from jaxfl.parts.gradients import evaluated
 from jaxfl.parts.mechanisms import noiseless, normal
@@ -24,9 +24,7 @@ from jaxfl.problems.clipping import clip
 from jaxfl.rounds.blocks import ClientBlock, RoundContext, put, take
 from jaxfl.rounds.body import ServerState
 from jaxfl.rounds.federated import Federated
-from jaxfl.rounds.messages import Seen, protect, release
-
-__all__ = ["Estimate", "Plain", "Sent", "estimate"]
+from jaxfl.rounds.messages import Sent, added_up, release
 
 
 class Estimate(NamedTuple):
@@ -45,22 +43,6 @@ class Estimate(NamedTuple):
     gradients: Array
 
 
-class Sent(NamedTuple):
-    """What a client sends, and what it keeps.
-
-    Fields:
-        message: what is sent.
-        coordinates: selected coordinates in it, ().
-        link: its new end of the channel.
-        own: what it computed.
-    """
-
-    message: Message
-    coordinates: Array
-    link: PyTree
-    own: Estimate
-
-
 @provenance.body
 class Plain(Federated):
     """The round of the clients S that take part [SoteriaFL, Algorithm 2]::
@@ -72,13 +54,7 @@ class Plain(Federated):
     Nothing is proven of it, but for what your own event states.
     """
 
-    @property
-    def plain(self) -> bool:
-        return True
-
-    @property
-    def fused(self) -> bool:
-        return False
+    plain, fused = True, False
 
     def client(self, now: RoundContext, me: ClientBlock) -> Sent:
         """``C(before(link_i, g_i) + xi_i)``; a sparsifier chooses coordinates before they are noised."""
@@ -107,7 +83,8 @@ class Plain(Federated):
         now, state, begun = self.begin(key, state, problem, hp)  # x, S, and the values of round t
         hp, t, cohort = now.hp, now.t, now.cohort
         who, sent = self.senders(now, state)
-        mean, clamped = added_up(self, now, who, sent.message)
+        total, clamped = added_up(self, now, who, sent.message)
+        mean = self.decoded(now, total)
         if self.mechanism.central:
             mean = mean + normal(at(now.keys.mean_noise, t), self.mechanism, mean, hp, now.unit)
         v, link = self.channel.receive(state.link, mean, now.rate, hp, None)
@@ -128,15 +105,6 @@ class Plain(Federated):
         info = Info(jnp.sum(live), coordinates, gradients, clamped)
         info = jax.tree.map(lambda a: a.astype(jnp.int32), info)
         return ServerState(t + 1, server, link, links, shared, local, bases), info
-
-    def view(self, key: Key, state: ServerState, problem: Problem, hp: Hyper) -> Seen:
-        """The messages of the round that :meth:`round` computes from the same arguments."""
-        now, state, _ = self.begin(key, state, problem, hp)
-        who, sent = self.senders(now, state)
-        mean, _ = added_up(self, now, who, sent.message)
-        whole = jax.vmap(lambda one: dense(one, now.x.size))(sent.message)
-        words = None if self.aggregation is None else protect(self, now, who, sent.message)[0]
-        return Seen(who.index, who.weight, sent.own.g, whole, words, mean)
 
 
 def estimate(body: Plain, now: RoundContext, me: ClientBlock, noise: Key) -> Estimate:
@@ -162,19 +130,6 @@ def estimate(body: Plain, now: RoundContext, me: ClientBlock, noise: Key) -> Est
         base = base + kernel.contract(estimator.memory.follow(rows, me.count), change, batch)
     points_of_terms = {id(point) for term in now.point.terms for point in term.points}
     return Estimate(g, local, base, len(points_of_terms) * jnp.sum(rows.weight > 0))
-
-
-def added_up(
-    body: Plain, now: RoundContext, who: ClientBlock, message: Message
-) -> tuple[Array, Array]:
-    """``sum_i weight_i message_i``, and the number of coordinates that an aggregation clamped."""
-    whole = jax.vmap(lambda one: dense(one, now.x.size))(message)
-    if body.aggregation is None:
-        return who.weight @ whole, jnp.int32(0)
-    live = who.weight > 0
-    words, clamped = protect(body, now, who, message)
-    total = jnp.sum(jnp.where(live[:, None], words, 0), axis=0, dtype=words.dtype)
-    return body.decoded(now, total), jnp.sum(jnp.where(live, clamped, 0))
 
 
 document_all(__name__)

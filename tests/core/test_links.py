@@ -12,21 +12,17 @@ from jaxfl.core.links import Links, expected_slowest
 pytestmark = [pytest.mark.once, pytest.mark.plain]
 
 
-@pytest.mark.parametrize("cohort", range(1, 8))
-def test_the_slowest_of_a_random_cohort(cohort):
-    """All subsets, one by one."""
-    times = np.random.default_rng(cohort).lognormal(size=7)
-    times[3] = times[5]
-    brute = np.mean([max(subset) for subset in itertools.combinations(times, cohort)])
-    assert expected_slowest(times, cohort) == pytest.approx(brute, rel=1e-12)
-    # E max of r of 1..n is r (n + 1) / (r + 1), finite for a large cohort too
-    large = expected_slowest(np.arange(1.0, 20_001.0), 700 * cohort)
-    assert large == pytest.approx(700 * cohort * 20_001 / (700 * cohort + 1), rel=1e-9)
+@pytest.mark.parametrize("r", [700, 4900])
+def test_the_slowest_of_a_large_cohort(r):
+    """E max of r of 1, ..., n is r (n + 1) / (r + 1)."""
+    slowest = expected_slowest(np.arange(1.0, 20_001.0), r)
+    assert slowest == pytest.approx(r * 20_001 / (r + 1), rel=1e-9)
 
 
-@pytest.mark.parametrize("cohort", [1, 3, 6])
+@pytest.mark.parametrize("cohort", [1, 3, 5, 6])
 def test_the_length_of_a_round(cohort):
-    up, down = [1e3, 2e3, 5e3, 1e4, 1e5, 3e3], [9e3, 1e3, 5e3, 2e4, 1e5, math.inf]
+    """The mean over all subsets, one by one; two clients are equally slow."""
+    up, down = [1e3, 2e3, 5e3, 1e4, 1e5, 2e3], [9e3, 1e3, 5e3, 2e4, math.inf, 1e3]
     each = [700 / u + 4000 / d for u, d in zip(up, down, strict=True)]
     brute = 0.25 + np.mean([max(s) for s in itertools.combinations(each, cohort)])
     assert Links(up, 0.25, down).round_seconds(6, cohort, 700, 4000) == pytest.approx(brute)

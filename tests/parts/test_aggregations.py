@@ -13,15 +13,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from planned import planned
-from rows import a_problem, a_quadratic
+from rows import a_problem
 from scipy import stats
 from told import mistakes, refusals, refused
 
 import jaxfl
-from jaxfl.algorithms.resolution import build
 from jaxfl.core.errors import InputError
 from jaxfl.core.types import Draw, Hyper, ProblemFacts
-from jaxfl.engine.ledger import turns
 from jaxfl.parts.aggregations import (
     aggregation,
     decode,
@@ -279,7 +277,6 @@ def test_masks_of_an_enrolment_are_fresh_every_round():
 
 GROUP = enrol(range(3), threshold=2, seed=0)
 SENT = {i: GROUP.message(i, [i, 7], 3) for i in range(3)}
-RNG = np.random.default_rng(0)
 
 
 @pytest.mark.plain
@@ -299,11 +296,8 @@ RNG = np.random.default_rng(0)
     (lambda: GROUP.unmask({0: SENT[0]}, 3), "1 of 3 clients reported"),
     (lambda: GROUP.unmask({**SENT, 99: SENT[0]}, 3), "Clients .99."),
     (lambda: enrol(range(300), 2, 0), "enrol at most 256"),
-    (lambda: enrol(range(3), threshold=7, seed=0), "threshold = 7"),
-    (lambda: share(5, [0, 1], 0, RNG), "threshold = 0"),
-    (lambda: share(5, [0, 1], 3, RNG), "threshold = 3 exceeds the 2 clients"),
-    (lambda: share(2**61 + 5, [0, 1], 1, RNG), "secret = 2305843009213693957 must be"),
-    (lambda: reconstruct({0: 1, 2**61 - 1: 2}), "client = 2305843009213693951"),
+    (lambda: enrol(range(3), threshold=7, seed=0), "threshold = 7 exceeds the 3 clients"),
+    (lambda: enrol(range(3), threshold=0, seed=0), "threshold = 0"),
 )  # fmt: skip
 def test_mistakes_of_the_protocol(call, words):
     """Each gave a wrong sum, the secret itself, or a traceback."""
@@ -314,11 +308,11 @@ def test_shares_below_the_threshold_say_nothing():
     """t shares give the secret, t - 1 of them an unrelated number."""
     rng = np.random.default_rng(1)
     secret = 123_456_789_012_345
-    shares = share(secret, range(5), 3, rng)
+    shares = share(secret, (*range(5),), 3, rng)
     for chosen in ((0, 1, 2), (4, 2, 0), (1, 3, 4)):
         assert reconstruct({i: shares[i] for i in chosen}) == secret
     assert reconstruct({i: shares[i] for i in (0, 1)}) != secret
-    first = {share(secret, range(5), 3, rng)[0] for _ in range(50)}
+    first = {share(secret, (*range(5),), 3, rng)[0] for _ in range(50)}
     assert len(first) == 50
 
 
@@ -358,32 +352,6 @@ def test_each_client_that_was_called_fails_by_its_own_coin(base, key):
     assert abs(together - 0.49) < 5 * np.sqrt(0.25 / both.sum())
     lost = stats.binom.cdf(2, called.sum(1)[0], 0.7)
     assert (count == 0).mean() == pytest.approx(lost, abs=0.03)
-
-
-@pytest.mark.full  # a run of its own; the draws are looked at above
-def test_the_mean_is_over_those_who_answered(key):
-    """theta_i = w_i + (I - eta H_i)^tau (x - w_i) of the survivors; a lost round changes nothing."""
-    problem, eta, tau, T = a_quadratic(n=6), 0.2, 3, 12
-    part = unreliable(everyone())
-    algorithm = jaxfl.algorithm("fedavg", sampler=sampler("full"), participation=part)
-    numbers = {"lr": eta, "local_steps": tau, "dropout": 0.5, "threshold": 3, "eval_every": 1}
-    point = {"point": lambda problem, x: x}
-    run = jaxfl.simulate(algorithm, problem, key, T, metrics=point, **numbers)
-    a, y = (np.asarray(leaf, float) for leaf in problem.train)
-    hp = build(algorithm, run.values, run.facts, problem.x0.dtype)
-    x, lost = np.asarray(problem.x0, float), 0
-    for t in range(T):
-        draw = algorithm.cohort(run.key, jnp.int32(t), 6, hp)
-        here = np.asarray(draw.index)[np.asarray(draw.weight) > 0]
-        ends = []
-        for i in here:
-            H, w = a[i].T @ a[i] / len(a[i]), np.linalg.lstsq(a[i], y[i], rcond=None)[0]
-            ends.append(w + np.linalg.matrix_power(np.eye(3) - eta * H, tau) @ (x - w))
-        x, lost = (np.mean(ends, axis=0), lost) if len(here) else (x, lost + 1)
-        np.testing.assert_allclose(run.metrics["point"][t + 1], x, rtol=5e-5, atol=2e-5)
-    assert 0 < lost < T
-    np.testing.assert_array_equal(turns(run), run.state.local[0])
-    assert turns(run).sum() == run.totals["clients"]
 
 
 MEANS = [("scaffold", "uniform"), ("soteriafl_gd", "poisson"), ("soteriafl_gd", "uniform")]

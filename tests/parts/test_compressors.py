@@ -223,7 +223,6 @@ test_mistakes = refusals(
     (resolved("random_k", k=65), "k = 65 must be at least 1 and at most 64"),
     (resolved("bernoulli", k=2.5), "whole number"),
     (resolved("random_k", k=2, omega=3), "both given"),
-    (resolved("identity", omega=3), "does not apply to identity"),
     (named("rand_k"), "did you mean 'random_k'"),
     (named("random_k", k=3), "^k = 3 is a hyper-parameter of random_k: give it"),
     (named("random_k+qsgd"), "write qsgd.random_k"),

@@ -6,16 +6,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from planned import forget, planned
-from rows import a_problem
 from scipy import stats
 from told import refused
 
-import jaxfl
 from jaxfl.core.types import Draw, Hyper, ProblemFacts
 from jaxfl.parts import sampling
 from jaxfl.privacy.events import Sampling
-from jaxfl.rounds import Federated
 from jaxfl.rounds.estimates import strips
 
 M_MAX = 20
@@ -196,19 +192,3 @@ def test_every_live_row_once(length, counts):
     expected[:, 99] = 0
     np.testing.assert_array_equal(found[:-1].reshape(4, 100), expected)
     np.testing.assert_allclose(found[-1], rows.weight.sum(), rtol=1e-6)
-
-
-@pytest.mark.full  # compiles two runs; the record has packed ones
-@pytest.mark.parametrize(("name", "who"), [("ldp_sgd", "uniform"), ("ldp_svrg", "everyone")])
-def test_packed_runs_are_those_of_padded_slots(name, who, monkeypatch):
-    numbers = {"lr": 0.1, "clip": 0.5, "sigma": 0.1, "batch": 6}
-    numbers |= {"cohort": 3} if who == "uniform" else {}
-    parts = {"sampler": jaxfl.sampling.poisson(), "participation": sampling.participation(who)}
-    algorithm = jaxfl.algorithm(name, **parts)
-    plan = planned(algorithm, a_problem(), 30, **numbers)  # clients of different sizes
-    (packed,) = plan.states(30)
-    monkeypatch.setattr(Federated, "packs", False)
-    forget()
-    (padded,) = plan.states(30)
-    x, y = (algorithm.output(state) for state in (packed, padded))
-    np.testing.assert_allclose(x, y, rtol=2e-5, atol=1e-6)

@@ -25,11 +25,7 @@ PARTS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "a biased code": ("cdp_sgd", {"compressor": "natural"}, {}),
     "a code of what is selected": (
         "cdp_sgd",
-        {
-            "compressor": jaxfl.compressors.compose(
-                jaxfl.compressors.qsgd(), jaxfl.compressors.random_k()
-            )
-        },
+        {"compressor": "qsgd+random_k"},
         {"k": 6, "levels": 4},
     ),
     "a secure sum": ("ldp_sgd", {"aggregation": "secure_sum"}, {}),

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from planned import forget, planned
 from rows import ROWS
-from scripts import eight, end, start
 
 import jaxfl
 from jaxfl.engine import compute
@@ -96,31 +95,6 @@ def test_blocks_chunks_and_resuming_change_nothing(tmp_path, monkeypatch, x64):
     jaxfl.simulate(pooled, problem, key, 5, **given)
     run = jaxfl.simulate(pooled, problem, key, 12, extend=True, **given)
     same(run, whole)
-
-
-SHARDED = """
-    jax.config.update("jax_enable_x64", True)
-    from test_pooled import both, double, numbers_of, same
-    to = lambda a: a.astype("float64") if a.dtype.kind == "f" else a
-    problem = jax.tree.map(to, a_problem(n=8))
-    for name in ("ldp_svrg", "soteriafl_saga"):
-        pooled, each = both(name)
-        given = numbers_of(name)
-        run = jaxfl.simulate(pooled, split(problem), jax.random.key(1), 6, eval_every=2, **given)
-        same(run, jaxfl.simulate(each, problem, jax.random.key(1), 6, eval_every=2, **given))
-        cells = [
-            jaxfl.sweep(pooled, data, rounds=6, seeds=2, eval_every=2, devices=devices,
-                **{**given, "lr": [0.05, 0.1]})
-            for data, devices in ((split(problem), None), (problem, jax.devices()[:1]))
-        ]
-        np.testing.assert_allclose(cells[0]["loss"], cells[1]["loss"], rtol=1e-9)
-    print("all of it")
-"""
-
-
-@pytest.mark.full  # a process with eight devices; `test_eight_devices` is another
-def test_clients_split_over_devices():
-    assert "all of it" in end(start(SHARDED, XLA_FLAGS=eight()))
 
 
 @pytest.mark.optimized

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from rows import a_network, a_problem
+from rows import a_problem
 
 import jaxfl
 from jaxfl.core.errors import InputError
@@ -88,25 +88,3 @@ def test_messages_are_those_of_the_round(case, key):
         step = "server_lr" if case == "local" else "lr"
         x = f.output(before) - f.hp[step] * v
         np.testing.assert_allclose(f.output(course), x, rtol=1e-5, atol=1e-6)
-
-
-def test_messages_are_estimates_noised(key):
-    """Gradients are those of autodiff, and what is added to them has the stated scale."""
-    problem = a_network(n=5)
-    quiet = jaxfl.functions("ldp_gd", problem, T, messages=True, lr=0.2, clip=1e6, sigma=0.0)
-    noisy = jaxfl.functions("ldp_gd", problem, T, messages=True, lr=0.2, clip=1e6, sigma=0.5)
-    seen = quiet.view(quiet.init(key))
-    model, x = problem.model, quiet.output(quiet.init(key))
-
-    @jax.jit
-    @jax.grad
-    def gradient(x: jax.Array, batch: Any) -> jax.Array:
-        return jax.vmap(model.loss, (None, 0))(x, batch).mean() + model.regularizer(x)
-
-    for i, m in enumerate(np.asarray(problem.count)):
-        batch = jax.tree.map(lambda a, i=i, m=m: a[i, :m], problem.train)
-        np.testing.assert_allclose(seen.estimates[i], gradient(x, batch), rtol=1e-4, atol=1e-6)
-    np.testing.assert_array_equal(seen.messages, seen.estimates)
-    noise = np.asarray(noisy.view(noisy.init(key)).messages - seen.messages) / 0.5
-    assert abs((noise**2).sum() - noise.size) < 5 * np.sqrt(2 * noise.size)
-    assert np.unique(noise.round(6)).size == noise.size
