@@ -164,7 +164,7 @@ def _check(name: str, body: AnyBody) -> None:
     check_parts(name, body.roles)
     why = "does not apply to a network, in which all clients send in every round: take everyone"
     require(
-        body.participation.everyone or body.has_server,
+        body.participation.everyone or body.takes_cohorts,
         why,
         participation=body.participation.name,
     )

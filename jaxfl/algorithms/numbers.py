@@ -220,7 +220,7 @@ class Draft:
         """What compressor and participation need; of a network's absolute errors there is no omega."""
         asked = "omega" in self
         self.code(body.compressor, facts)
-        if body.has_server or not body.compressor.absolute:
+        if not (body.absolute and body.compressor.absolute):
             omega = _omega(body.compressor, facts.d, self.values)
             self.set("omega", omega, achieved(body.compressor, asked))
         tenth = max(1, facts.n // 10), "a tenth of the clients"

@@ -90,7 +90,7 @@ def planned(algorithm: Algorithm, given: Mapping[str, Any], facts: ProblemFacts)
         require(np.ndim(value) == 0, one, **{name: value})
     require(fixed.get("lr", 1) != 0, "leaves the model where it is", "take a step", lr=0)
     require(
-        not facts.groups or (algorithm.body is not None and algorithm.body.has_server),
+        not facts.groups or (algorithm.body is not None and algorithm.body.weighs),
         lambda: f"{algorithm.name} has no server that weighs its clients",
         "make the problem with weights='equal'",
     )

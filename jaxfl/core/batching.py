@@ -9,6 +9,8 @@ import jax.numpy as jnp
 
 from jaxfl.core.types import Array, PyTree
 
+__all__ = ["cond_any"]
+
 
 def cond_any(coin: Array, move: Callable[..., PyTree], state: PyTree, *operands: PyTree) -> PyTree:
     """``move(*operands) if coin else state``; under vmap, ``move`` runs for true coins alone.

@@ -21,6 +21,24 @@ from jaxfl.core.memory import check_fits
 from jaxfl.core.params import known, near, whole
 from jaxfl.core.types import Key, Problem
 
+__all__ = [
+    "bind",
+    "conforms",
+    "counts",
+    "finite",
+    "imported",
+    "instance",
+    "kind_of",
+    "labels_below",
+    "named_part",
+    "numeric",
+    "one_key",
+    "one_path",
+    "one_problem",
+    "stacked",
+    "stream",
+]
+
 T = TypeVar("T")
 Array = npt.NDArray[Any]
 CLIENT = 32  # least bytes of a client in a run: its count, a sorted copy, its metrics

@@ -8,6 +8,22 @@ from typing import Any
 
 import numpy as np
 
+__all__ = [
+    "TABLE",
+    "DivergedWarning",
+    "InputError",
+    "JaxflWarning",
+    "Sentence",
+    "assigned",
+    "attempt",
+    "is_table",
+    "listed",
+    "one_line",
+    "printable",
+    "require",
+    "shown",
+]
+
 SHOWN = 60  # characters of a value in a sentence
 TABLE = "read a table with jaxfl.data.from_clients(frame, client=..., label=...) or from_frame"
 

@@ -24,6 +24,18 @@ try:
 except ImportError:  # on Windows the files of killed writers stay
     fcntl = None  # type: ignore[assignment]
 
+__all__ = [
+    "NO_DIGEST",
+    "arrays",
+    "check_digest",
+    "check_format",
+    "locked",
+    "reading",
+    "replace",
+    "sealed",
+    "writable",
+]
+
 NO_DIGEST = "0" * 64  # in the place of a digest while it is computed
 
 LOCK = ".lock"  # in a folder while a process writes there

@@ -16,6 +16,8 @@ import jax.numpy as jnp
 
 from jaxfl.core.types import Array
 
+__all__ = ["LARGEST", "in_own_loop", "materialized", "on_cpus"]
+
 LARGEST = 1 << 28  # entries of the arrays of a block of clients on accelerators, 1 GiB of float32
 LEAST = 1 << 10  # entries of the smallest array that repays a loop of its own
 

@@ -9,6 +9,8 @@ import numpy as np
 import numpy.typing as npt
 from jax.experimental import multihost_utils
 
+__all__ = ["gathered", "on_host"]
+
 
 def on_host(array: Any) -> npt.NDArray[Any]:
     """An array that may be split over the devices of several processes; all of them ask for it."""

@@ -19,6 +19,8 @@ from typing import Any, TypeVar
 import jax
 import numpy as np
 
+__all__ = ["arrays_of", "by_identity", "code_of", "compared_by_identity", "identity", "is_plain"]
+
 PACKAGE = str(Path(__file__).parents[1])
 C = TypeVar("C", bound=type)
 F = TypeVar("F", bound=Callable[..., Any])

@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from types import FrameType
 from typing import Any
 
+__all__ = ["interrupts_deferred"]
+
 
 @contextlib.contextmanager
 def interrupts_deferred() -> Iterator[None]:

@@ -18,6 +18,8 @@ from jax.extend.random import define_prng_impl
 from jaxfl.core.fusion import materialized
 from jaxfl.core.types import Array, Key
 
+__all__ = ["THREEFRY", "at", "straight"]
+
 ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 PARITY = np.uint32(0x1BD11BDA)
 

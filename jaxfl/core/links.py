@@ -13,6 +13,8 @@ import numpy.typing as npt
 from jaxfl.core.errors import require
 from jaxfl.core.params import nonnegative, number, numbers
 
+__all__ = ["Links", "expected_slowest"]
+
 Array: TypeAlias = npt.NDArray[Any]
 Speed: TypeAlias = float | Sequence[float] | str
 

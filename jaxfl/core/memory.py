@@ -13,6 +13,8 @@ import jax
 
 from jaxfl.core.errors import require
 
+__all__ = ["HOST", "check_fits", "free"]
+
 HOST: Any = SimpleNamespace(platform="cpu")  # this machine's memory, without starting a device
 SMALL = 1 << 24  # bytes that are assumed to be free
 

@@ -13,6 +13,26 @@ from jaxfl.core.errors import InputError, require, shown
 from jaxfl.core.schedules import Floats, Schedule
 from jaxfl.core.types import LARGEST, Param
 
+__all__ = [
+    "LEAST",
+    "MOST",
+    "at_most_one",
+    "check",
+    "choice",
+    "closest",
+    "exactly_one",
+    "fraction",
+    "known",
+    "near",
+    "nonnegative",
+    "number",
+    "numbers",
+    "positive",
+    "reads",
+    "varies",
+    "whole",
+]
+
 MOST = 2**31 - 1  # of rounds and other whole numbers, which a run holds as int32
 LEAST = 1e-37  # noise below it is 0, or rounds to 0, in a float32
 CLOSE = 0.8  # least likeness of a name with another first letter: more than of "steps" and "eps"

@@ -16,6 +16,8 @@ from jaxfl.core.fusion import on_cpus
 from jaxfl.core.params import choice
 from jaxfl.core.types import Array
 
+__all__ = ["EXACT", "crossed", "exact", "outputs", "precision", "totals"]
+
 # Accelerators may round the inputs of a product to three digits; a clipped norm would exceed G.
 EXACT = jax.lax.Precision.HIGHEST
 PRECISIONS = ("default", "highest")

@@ -10,6 +10,8 @@ from pathlib import Path
 import jax
 from jax.experimental.compilation_cache import compilation_cache
 
+__all__ = ["bound", "keep_programs"]
+
 SHORT = 0.2  # seconds of compilation below which no file is written
 ROOM = 1 << 30  # bytes of compiled programs that are kept
 

@@ -10,6 +10,8 @@ from typing import Any, TypeVar
 
 from jaxfl.core.errors import printable, require
 
+__all__ = ["Bar", "amount", "duration", "plural", "watching"]
+
 Now = TypeVar("Now")
 
 LINES = 10  # in a log, for one task

@@ -33,6 +33,22 @@ from jaxfl.core.types import (
     unbounded,
 )
 
+__all__ = [
+    "RESTS",
+    "body",
+    "kernel",
+    "known_convexity",
+    "made",
+    "of_a_paper",
+    "ours",
+    "own_around",
+    "own_body",
+    "own_convexity",
+    "own_function",
+    "own_kernel",
+    "own_part",
+]
+
 F = TypeVar("F", bound=Callable[..., Any])
 K = TypeVar("K", bound=type)
 

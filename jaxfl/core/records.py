@@ -9,6 +9,8 @@ import sys
 
 from jaxfl.core.errors import require
 
+__all__ = ["FIELDS", "document", "document_all", "field_docs"]
+
 FIELDS = re.compile(
     r"^Fields:\n(?:(?: {4}.*)?\n)+", re.M
 )  # the section, in a docstring cleaned of indents

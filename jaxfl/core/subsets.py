@@ -26,6 +26,8 @@ from jax import lax
 from jaxfl.core.fusion import materialized, on_cpus
 from jaxfl.core.types import Array, Key
 
+__all__ = ["coin_slots", "coin_tail", "coins", "permuted", "subset", "uniform"]
+
 # Double rounds.  With ideal round functions the chi-square divergence of ordered pairs and triples
 # from uniform is below 2e-7 at 12 of them on the smallest domain, 2 x 3, and at 4 from 16 x 16 on.
 _SMALL, _ROUNDS_SMALL, _ROUNDS = 256, 12, 4

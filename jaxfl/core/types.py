@@ -88,6 +88,18 @@ Key: TypeAlias = jax.Array
 PyTree: TypeAlias = Any
 Values: TypeAlias = Mapping[str, Any]  # hyper-parameters by name
 Project: TypeAlias = Callable[[Array], Array] | None  # onto the constraint set, if there is one
+# roles that distinguish algorithms of one name, with short values
+SHOWN_ROLES = (
+    "estimator",
+    "mechanism",
+    "compressor",
+    "channel",
+    "server",
+    "participation",
+    "sampler",
+    "rule",
+    "graph",
+)
 
 
 # --- hyper-parameters ----------------------------------------------------------------------------
@@ -1009,7 +1021,11 @@ class AnyBody(Protocol):
     @property
     def plain(self) -> bool: ...  # whether rounds compute one client at a time
     @property
-    def has_server(self) -> bool: ...  # which weighs clients, and can do without some
+    def weighs(self) -> bool: ...  # whether the weights of clients count
+    @property
+    def takes_cohorts(self) -> bool: ...  # whether rounds may be without some clients
+    @property
+    def absolute(self) -> bool: ...  # whether compressors may have an absolute error
     @property
     def linear(self) -> bool: ...  # whether the server's estimate follows from the clients' mean
     @property
@@ -1132,7 +1148,7 @@ class Algorithm(NamedTuple):
         return self.formula(values, facts, Sigma(float(values["sigma"])))
 
     def __repr__(self) -> str:
-        parts = "".join(f", {role}={name!r}" for role, name in self.parts)
+        parts = "".join(f", {role}={name!r}" for role, name in self.parts if role in SHOWN_ROLES)
         return f"Algorithm({self.name!r}{parts})"
 
 

@@ -16,6 +16,22 @@ from jaxfl.data.samples import samples
 from jaxfl.parts.gradients import Point
 from jaxfl.problems.metrics import even
 
+__all__ = [
+    "Block",
+    "ClientBlock",
+    "Estimate",
+    "Keys",
+    "RoundContext",
+    "Work",
+    "client_keys",
+    "paced",
+    "put",
+    "start",
+    "stream",
+    "streams",
+    "take",
+]
+
 Block: TypeAlias = tuple[PyTree, PyTree, PyTree, Info]  # totals, memory, links, counts
 Estimate: TypeAlias = Callable[[Key, Any], tuple[Array, PyTree]]
 """One client's estimate and other results, from the key of its noise and its work."""

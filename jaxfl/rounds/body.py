@@ -22,6 +22,8 @@ from jaxfl.core.types import (
 )
 from jaxfl.parts.mechanisms import noiseless
 
+__all__ = ["Body", "ServerState"]
+
 
 class ServerState(NamedTuple):
     """What the next round with a server needs.

@@ -26,6 +26,17 @@ from jaxfl.rounds import blocks
 from jaxfl.rounds.blocks import ClientBlock, Estimate, RoundContext, Work
 from jaxfl.rounds.body import Body
 
+__all__ = [
+    "draw_rows",
+    "follow",
+    "mean_estimate",
+    "own_estimate",
+    "reread",
+    "strip",
+    "strips",
+    "work_of",
+]
+
 SPARE = 4.0  # standard deviations of a strip above the mean
 
 

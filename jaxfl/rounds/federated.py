@@ -30,6 +30,9 @@ from jaxfl.rounds import blocks, estimates, messages
 from jaxfl.rounds.blocks import Block, ClientBlock, Estimate, RoundContext
 from jaxfl.rounds.body import Body, ServerState
 
+__all__ = ["Federated"]
+
+
 # The most samples evaluated at once, and the most entries of an array; more clients go in blocks.
 ON_CPUS = 1 << 11, 1 << 20  # what caches hold
 ELSEWHERE = 1 << 17, LARGEST  # every block costs launches of kernels
@@ -58,7 +61,8 @@ class Federated(Body):
     only the sum of the messages of S.  The round reads and writes the data and the memory of S only.
     """
 
-    has_server, sends_estimates, plain, uploads = True, True, False, 1
+    weighs, takes_cohorts, absolute, sends_estimates = True, True, False, True
+    plain, uploads = False, 1
 
     def init(self, key: Key, problem: Problem, hp: Hyper) -> tuple[ServerState, Info]:
         """The state before the first round, and the counts of computing it."""

@@ -171,7 +171,8 @@ class Gossip(Network):
     aggregation: Aggregation | None = None
     storage, broadcasts = "exact", 0
     messages, plain, fused = True, True, False
-    has_server, linear, sends_estimates = False, False, False
+    weighs, takes_cohorts, absolute = False, False, True
+    linear, sends_estimates = False, False
     remembers, mirrors, keeps = True, False, False
 
     def growth(self, omega: float) -> None:

@@ -21,6 +21,19 @@ from jaxfl.parts.storage import packed, rounded, unpacked
 from jaxfl.rounds.blocks import ClientBlock, Estimate, RoundContext, client_keys
 from jaxfl.rounds.body import Body
 
+__all__ = [
+    "Seen",
+    "Sent",
+    "added_up",
+    "collect",
+    "in_full",
+    "noise_of_each",
+    "noise_of_mean",
+    "protect",
+    "release",
+    "send",
+]
+
 TINY = 1e-30  # keeps 0/0 away where nobody takes part
 
 

@@ -26,6 +26,8 @@ from jaxfl.rounds.body import ServerState
 from jaxfl.rounds.federated import Federated
 from jaxfl.rounds.messages import Sent, added_up, release
 
+__all__ = ["Estimate", "Plain", "estimate"]
+
 
 class Estimate(NamedTuple):
     """What a client computes of its records.
