@@ -12,8 +12,6 @@ from told import Shell
 import jaxfl
 from jaxfl.algorithms import gao, hu, reshef, soteriafl
 from jaxfl.algorithms.registry import PAPERS
-from jaxfl.algorithms.soteriafl.tables import table_1, table_2, text
-from jaxfl.algorithms.soteriafl.theory import Setting
 from jaxfl.cli.build import choose_algorithm
 from jaxfl.cli.parser import parse
 
@@ -82,56 +80,3 @@ def test_every_system_runs_and_sweeps(
     assert ds[axis].values.tolist() == [0.01, 0.02]
     assert np.isfinite(ds["loss"].isel(round=-1)).all()
     assert list(sweep.rglob("*.png"))
-
-
-# --- Tables 1 and 2 of SoteriaFL -----------------------------------------------------------------
-
-S = Setting(n=16, m=1000, d=50, omega=3.0, L=4.0, G=0.5, eps=2.0, delta=1e-2)
-l = np.log(100)
-
-
-def test_table_1_by_hand() -> None:
-    rows = {row.algorithm: row for row in table_1(S)}
-    alone = 0.5 * 2 * np.sqrt(50 * l) / 2000  # G sqrt(L) sqrt(d l)/(m eps)
-    sent = 16**1.5 * 2000 * np.sqrt(50) / np.sqrt(l) * 4  # n^{3/2} m eps sqrt(d/l) sqrt(L)/G
-    tau = 4**1.5 / 4
-    expected = {
-        "RRPSGD": (alone * np.sqrt(np.log(1e5)), None),
-        "DP-GD/SGD": (alone, None),
-        "DP-SRM": (alone, None),
-        "Distributed DP-SRM": (alone / 16, 4 * sent),
-        "LDP SVRG/SPIDER": (alone / 4, sent),
-        "Q-DPSGD-1": (
-            (4 / 16 + 1e-3) ** (2 / 3) * (50 * l) ** (1 / 3) / 2000 ** (2 / 3),
-            (1 + 16 / 4000) * 2000**2 / (50 * l),
-        ),
-        "SDM-DSGD": (alone / 4, sent / 8 * 16**2 + 16 * 2000**2 / (4 * l)),
-        "CDP-SGD": (alone / 2, sent / 8 + 16 * 2000**2 / (4 * l)),
-        "SoteriaFL-SGD/GD": (alone / 2 * (1 + tau**0.5), sent / 8 * (1 + tau**0.5)),
-        "SoteriaFL-SVRG/SAGA": (alone / 2, sent / 8 * (1 + tau)),
-    }
-    assert set(rows) == set(expected)
-    for name, (utility, communication) in expected.items():
-        assert rows[name].utility == pytest.approx(utility), name
-        if communication is None:
-            assert rows[name].communication is None
-        else:
-            assert rows[name].communication == pytest.approx(communication), name
-    assert "as printed" in rows["Q-DPSGD-1"].note
-    assert table_1(S, 2.0)[5].utility == pytest.approx(
-        (2 / 16 + 1e-3) ** (2 / 3) * (50 * l) ** (1 / 3) / 2000 ** (2 / 3)
-    )
-
-
-def test_table_2_by_hand() -> None:
-    K = np.sqrt(16 * 4) * 2000 / (0.5 * np.sqrt(4 * 50 * l))
-    b = 2000 * 0.5 * np.sqrt(2 / 8) / np.sqrt(4 * 4 * 50 * l)
-    gd, sgd, svrg = table_2(S)
-    assert gd.gradients == pytest.approx(K * (1 + 2**0.5) * 1000)
-    assert sgd.gradients == pytest.approx(K * (1 + 2**0.5) * np.floor(b))
-    assert svrg.gradients == pytest.approx(K * 3 * 100)
-    known, printed = {s.algorithm for s in SYSTEMS} & set(jaxfl.ALGORITHMS), text(S)
-    for row in (*table_1(S), *table_2(S)):
-        assert row.names
-        assert set(row.names) <= known
-        assert row.algorithm in printed
