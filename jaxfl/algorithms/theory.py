@@ -11,7 +11,7 @@ name           paper
 ``curator``    what SoteriaFL's comparators print
 =============  ============================================================
 
-Numbers may be NumPy arrays; they broadcast.
+Numbers may be NumPy arrays; they broadcast.  Every name in these modules without an underscore is public.
 
 >>> from jaxfl import theory
 >>> s = theory.soteriafl.Setting(n=10, m=3256, d=123, omega=19, L=1, G=1, eps=5, delta=1e-3, gap=1)

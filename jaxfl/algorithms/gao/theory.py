@@ -13,30 +13,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-__all__ = [
-    "IsrlSetting",
-    "accelerated_rounds",
-    "accelerated_step",
-    "convolution_radius",
-    "convolution_rounds",
-    "convolution_smoothness",
-    "excess_risk",
-    "gap",
-    "isrl_sigma",
-    "least_batch",
-    "localization_lam",
-    "localization_power",
-    "nesterov_rounds",
-    "nesterov_smoothness",
-    "signal",
-    "smooth_rounds",
-    "stages",
-    "subgradient_communication",
-    "subgradient_eta",
-    "subgradient_rounds",
-    "variance",
-]
-
 Number = Any  # a float or an array of them
 
 

@@ -10,14 +10,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-__all__ = [
-    "LocalSetting",
-    "local_bound",
-    "local_bound_convex",
-    "local_condition",
-    "local_step",
-]
-
 Number = Any  # a float or an array of them
 
 

@@ -10,18 +10,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-__all__ = [
-    "AnytimeSetting",
-    "anytime_bound",
-    "anytime_deviation",
-    "anytime_regret",
-    "anytime_rho",
-    "anytime_sigma",
-    "anytime_step",
-    "importance",
-    "minibatch_step",
-]
-
 Number = Any  # a float or an array of them
 
 

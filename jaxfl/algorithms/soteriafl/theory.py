@@ -11,41 +11,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-__all__ = [
-    "CDP_CONSTANT",
-    "CONSTANT",
-    "Estimator",
-    "Setting",
-    "cdp_bound",
-    "cdp_rounds",
-    "cdp_step",
-    "cdp_utility",
-    "least_beta",
-    "longest_step",
-    "order",
-    "paper_sigma",
-    "saga",
-    "saga_batch",
-    "saga_beta",
-    "saga_step",
-    "sgd",
-    "sgd_batch",
-    "sgd_beta",
-    "sgd_rounds",
-    "sgd_step",
-    "shift",
-    "shifted_bound",
-    "shifted_rounds",
-    "shifted_step",
-    "svrg",
-    "svrg_batch",
-    "svrg_beta",
-    "svrg_rounds",
-    "svrg_step",
-    "tau",
-    "unit_sigma",
-]
-
 Number = Any  # a float or an array of them
 CDP_CONSTANT = 8  # c of Theorem 1, from its proof
 CONSTANT = 48  # c of Theorem 2, from its proof: 12 G^2 of SGD, 96 G^2 of SVRG and SAGA
