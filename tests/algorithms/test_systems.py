@@ -1,13 +1,10 @@
 """The page of systems is that of the code, and nothing that the papers name is missing."""
 
 import re
-from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from scripts import load
-from told import Shell
 
 import jaxfl
 from jaxfl.algorithms import gao, hu, reshef, soteriafl
@@ -55,28 +52,3 @@ def test_every_command_can_be_read() -> None:
     for s in SYSTEMS:
         study, _ = parse("run", s.command.split()[2:])
         assert choose_algorithm(study.setup).name == s.algorithm
-
-
-EVERY = [(s.algorithm, s.options) for s in SYSTEMS]
-EVERY += [(name, "") for name in jaxfl.ALGORITHMS if name not in {n for n, _ in EVERY}]
-EVERY += [("q_dpsgd_1", "--graph erdos_renyi:0.5,1")]
-
-
-@pytest.mark.full  # minutes: every system once
-@pytest.mark.parametrize(("name", "options"), EVERY, ids=lambda x: x or "-")
-def test_every_system_runs_and_sweeps(
-    name: str, options: str, tmp_path: Path, shell: Shell
-) -> None:
-    """A run and a sweep of two numbers, eight rounds each, and the results that they leave."""
-    run, sweep = tmp_path / "run", tmp_path / "sweep"
-    words = f"{name} {options} --rounds 8 --quiet"
-    shell(f"run {words} --no-plot --out {run}")
-    assert np.isfinite(jaxfl.load(run / "result.nc")["loss"].values).all()
-    if options.startswith("--graph"):
-        assert options.split()[1] in (run / "config.json").read_text()
-    axis = "lr" if "lr" in jaxfl.algorithm(name).names else "clip"
-    shell(f"sweep {words} --{axis} 0.01 0.02 --out {sweep}")
-    ds = jaxfl.load(sweep / "result.nc")
-    assert ds[axis].values.tolist() == [0.01, 0.02]
-    assert np.isfinite(ds["loss"].isel(round=-1)).all()
-    assert list(sweep.rglob("*.png"))

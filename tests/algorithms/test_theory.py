@@ -99,9 +99,6 @@ def test_defaults_come_from_the_theorems() -> None:
     assert sources["eps"] == "given"
 
 
-# SoteriaFL on a9a: n = 10, m = 3256, d = 124, k = 6, G = 0.5, delta = 1e-3, L = 1 in b.
-A9A = theory.Setting(10, 3256, 124, 124 / 6 - 1, 1.0, 0.5, 1.0, 1e-3)
-EPS = tuple(A9A._replace(eps=eps) for eps in (1.0, 5.0, 10.0))
 # Many clients and little compression, and the other way round: tau << 1 and tau >> 1.
 SOTERIA = tuple(
     theory.Setting(n, 10**6, 50, omega, 2.0, 0.5, 1.5, 1e-3, 2.0)
@@ -150,11 +147,9 @@ VALUES: list[tuple[Callable[..., Any], Any, tuple[float, ...]]] = [
     ),
     (theory.shift, (0.0, 19.0), (0.7071067812, 0.04937104415)),
     (lambda s: theory.paper_sigma(12, s, 50), SOTERIA, (2.145966026e-05, 2.145966026e-05)),
-    (lambda s: theory.paper_sigma(8, s, 50), SOTERIA, (1.7521739233e-05, 1.7521739233e-05)),
     (lambda s: theory.cdp_bound(s, 0.01, 50, 0.3, 0.7), SOTERIA, (8.000000054, 18.9104)),
     (theory.shifted_step, SHIFTED, (0.1828768727, 2.465654381e-05)),
     (lambda *a: theory.shifted_bound(*a, 0.01, 50, 0.3), SHIFTED, (9.355, 8.011743257)),
-    (theory.sgd_batch, EPS, (10, 51, 103)),  # as published
     (lambda s: curator.srm_numbers(s).n0, SOTERIA, (16.0, 16.0)),
     (lambda s: curator.srm_numbers(s).zeta, SOTERIA, (0.0006746079814, 0.0006746079814)),
     (lambda s: curator.srm_numbers(s).gamma, SOTERIA, (8.432599768e-05, 8.432599768e-05)),
