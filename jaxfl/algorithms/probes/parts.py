@@ -103,14 +103,18 @@ def check_privacy(part: Any, values: Mapping[str, Any], d: int, **numbers: float
                 CHECKS[kind][name](part, Given(numbers, seed=0))
 
 
-def _hyper(params: tuple[Param, ...], numbers: Mapping[str, Any], **more: Any) -> Hyper:
-    """The hyper-parameters of a part: given, or small ones."""
-    whole = {param.name for param in params if param.integer}
-    values = {param.name: max(param.low, min(0.5, param.high)) for param in params}
+def _hyper(part: Any, numbers: Mapping[str, Any], d: int = D, **more: Any) -> Hyper:
+    """The hyper-parameters of a part, given or small ones, and its slots."""
+    caps = part.capacity(numbers, FACTS._replace(d=d)) if hasattr(part, "capacity") else {}
+    whole = {param.name for param in part.params if param.integer}
+    values = {param.name: max(param.low, min(0.5, param.high)) for param in part.params}
     values = {**values, **more, **numbers}
-    kind = {True: jnp.int32, False: jnp.float32}
-    leaves = {name: jnp.asarray(v, kind[name in whole]) for name, v in values.items()}
-    return Hyper(leaves)
+    leaves = {
+        name: jnp.asarray(v, jnp.int32 if name in whole else jnp.float32)
+        for name, v in values.items()
+        if not isinstance(v, Schedule)
+    }
+    return Hyper(leaves, tuple(sorted(caps.items())))
 
 
 # --- compressors -----------------------------------------------------------------------------------
@@ -119,8 +123,7 @@ def _hyper(params: tuple[Param, ...], numbers: Mapping[str, Any], **more: Any) -
 def _sent(part: Compressor, given: Given, d: int = D) -> tuple[Any, Any]:
     """The hyper-parameters of a compressor, and C(v) by key and vector, as a round makes it."""
     values = {**given.numbers, **part.resolve(given.numbers, d)}
-    caps = part.capacity(values, FACTS._replace(d=d))
-    hp = Hyper(_hyper(part.params, values).values, tuple(sorted(caps.items())))
+    hp = _hyper(part, values, d)
 
     def one(key: Key, v: Array) -> Array:
         message, _ = release(noiseless(), part, key, key, v, jnp.int32(0), hp)
@@ -154,9 +157,7 @@ def _distinct(
     """Raise for a coordinate that is sent twice, or that there is not; the live slots of each draw."""
     if part.select is None:
         return np.ones((1, d), bool)
-    caps = tuple(sorted(part.capacity(values, FACTS._replace(d=d)).items()))
-    numbers = {name: v for name, v in values.items() if not isinstance(v, Schedule)}
-    hp, select = Hyper(_hyper(part.params, numbers).values, caps), part.select
+    hp, select = _hyper(part, values, d), part.select
     keys = jax.random.split(jax.random.key(seed), times)
     draw = jax.jit(jax.vmap(lambda key: select(key, d, hp)))(keys)
     index, weight = np.asarray(draw.index), np.asarray(draw.weight)
@@ -242,8 +243,7 @@ def _rows(part: Sampler, given: Given, b: int = 4, T: int = 1) -> Any:
     """Weights of each record in T rounds of each key, (draws, T, M), and b."""
     b = int(given.numbers.get("batch", b))
     values = {"batch": b, **given.numbers}
-    caps = tuple(sorted(part.capacity(values, FACTS).items()))
-    hp = Hyper(_hyper(part.params, values).values, caps)
+    hp = _hyper(part, values)
     count = jnp.int32(M)
     draw = jax.vmap(lambda key, t: part.draw(key, t, count, M, hp), (0, None))
     each = [scattered(jax.jit(draw)(given.keys(), jnp.int32(t)), M) for t in range(T)]
@@ -306,8 +306,7 @@ def _cohorts(part: Participation, given: Given, T: int = 1) -> tuple[Any, dict[s
     """The weight of each client in T rounds of each key, (draws, T, N), and the numbers."""
     r = N if part.everyone else int(given.numbers.get("cohort", 3))
     values = {"cohort": r, "dropout": 0.2, "threshold": 1, **given.numbers}
-    caps = tuple(sorted(part.capacity(values, FACTS).items()))
-    hp = Hyper(_hyper(part.params, values).values, caps)
+    hp = _hyper(part, values)
 
     def at(t: Array) -> Draw:
         return jax.vmap(lambda key: part.draw(key, t, N, hp))(given.keys())
@@ -366,7 +365,7 @@ def _noise(part: Mechanism, given: Given) -> tuple[Any, Any]:
     """Noise of each key, (draws, D), and the deviation that is declared; 0 where there is none."""
     if part.std is None:
         return np.zeros((DRAWS, D)), np.zeros(D)
-    std, like = part.std(_hyper(part.params, given.numbers)), jnp.zeros(D)
+    std, like = part.std(_hyper(part, given.numbers)), jnp.zeros(D)
     x = jax.jit(jax.vmap(lambda key: part.draw(key, std, like)))(given.keys())
     return np.asarray(x, np.float64), np.broadcast_to(np.asarray(std, np.float64), D)
 
@@ -445,7 +444,7 @@ def _linearity(part: Channel, given: Given) -> None:
 def _shapes(part: Channel, given: Given) -> None:
     """Both ends keep their shapes, and the server's estimate is a vector."""
     link, server, x = _linked(part)
-    hp, message = _hyper(part.params, given.numbers, carry=0.5), Message(x, None)
+    hp, message = _hyper(part, given.numbers, carry=0.5), Message(x, None)
     kept = part.residual(link, x, x) if part.residual else part.after(link, message, hp)
     v, after = part.receive(server, x, jnp.ones(()), hp, None)
     for old, new, end in ((link, kept, "a client"), (server, after, "the server")):
@@ -460,7 +459,7 @@ def _shapes(part: Channel, given: Given) -> None:
 
 def _steps(part: Server, given: Given) -> None:
     """A step keeps the shapes of the state, and starts where clients see x."""
-    hp, x = _hyper(part.params, given.numbers), jnp.linspace(-1.0, 1.0, D)
+    hp, x = _hyper(part, given.numbers), jnp.linspace(-1.0, 1.0, D)
     state = part.init(x, hp)
     equal(part.view(state), x, f"The first point of {part.name!r} and x")
     after = part.step(jax.random.key(0), state, 0.1 * x, None, hp)
