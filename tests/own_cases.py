@@ -132,14 +132,14 @@ ROWS["proven", "mechanism"] |= {
     ),
     "a quiet network": lambda: network(mechanism=noise(std=quiet)),
 }
-ROWS["refused", "mechanism"] |= {"a channel in the place of a mechanism": channels.direct()}
+ROWS["refused", "mechanism"]["a channel in the place of a mechanism"] = channels.direct()
 ROWS["refused", "mechanism"] |= {
     "no noise at all": noise(std=lambda hp: 0 * hp["sigma"]),
     "not in proportion to sigma": noise(std=lambda hp: 1 + hp["sigma"]),
 }
-ROWS["refuted", "mechanism"] |= {"a draw of one's own": noise(draw=lambda key, std, like: 0 * like)}
-ROWS["unproven", "mechanism"] |= {"client's noise declared as a server's": noise(central=True)}
-ROWS["unproven", "noise"] |= {"an unknown word": lambda: own(body(noise="none"))}
+ROWS["refuted", "mechanism"]["a draw of one's own"] = noise(draw=lambda key, std, like: 0 * like)
+ROWS["unproven", "mechanism"]["client's noise declared as a server's"] = noise(central=True)
+ROWS["unproven", "noise"]["an unknown word"] = lambda: own(body(noise="none"))
 
 
 # --- channels ------------------------------------------------------------------------------------
@@ -156,8 +156,8 @@ OWN_CHANNEL = Channel(
     after=lambda link, message, hp: link,
     receive=lambda link, mean, rate, hp, moved: (mean, link),
 )
-ROWS["refuted", "channel"] |= {"messages 100 times as long": direct(before=longer)}
-ROWS["probed", "channel"] |= {"own linearity": direct(linear=False)}
+ROWS["refuted", "channel"]["messages 100 times as long"] = direct(before=longer)
+ROWS["probed", "channel"]["own linearity"] = direct(linear=False)
 ROWS["no claim", "channel"] |= {
     "a channel from scratch": OWN_CHANNEL,
     "a memory denied under a sum": {
@@ -166,9 +166,9 @@ ROWS["no claim", "channel"] |= {
         "participation": sampling.uniform(),
     },
 }
-ROWS["probed", "channel"] |= {
-    "`before` adds what another channel keeps": shifted(before=channels.error_feedback().before)
-}
+ROWS["probed", "channel"]["`before` adds what another channel keeps"] = shifted(
+    before=channels.error_feedback().before
+)
 
 
 # --- compressors ---------------------------------------------------------------------------------
@@ -235,8 +235,8 @@ ROWS["refused", "compressor"] |= {
     "capacity of a batch": ("cdp_sgd", coded(capacity=lambda values, facts: {"batch": 1})),
     "turns by `resolve`": ("cdp_sgd", coded(resolve=lambda given, d: {"turns": 1})),
 }
-ROWS["probed", "compressor"] |= {"an equal argument": equal_compressor}
-ROWS["open", "code"] |= {"closes over the records": holds_data}
+ROWS["probed", "compressor"]["an equal argument"] = equal_compressor
+ROWS["open", "code"]["closes over the records"] = holds_data
 
 
 # --- estimators ----------------------------------------------------------------------------------
@@ -260,19 +260,17 @@ ROWS["probed", "estimator"] |= {
     "an estimator from scratch": ("soteriafl_sgd", OWN_ESTIMATOR, {"k": 2}),
     "fewer points declared": batch(points=0),
 }
-ROWS["refuted", "estimator"] |= {
-    "scaled terms of a network": lambda: network(estimator=batch(gradient=LOUD)),
-}
-ROWS["refused", "estimator"] |= {
-    "terms that grow with the model": batch(
-        gradient=Gradient(
-            lambda shared, x, hp: (
-                ONE._replace(points=(x,), scale=1 + jnp.linalg.norm(x), bound=hp["clip"]),
-            )
-        ),
-        sensitivity=None,
+ROWS["refuted", "estimator"]["scaled terms of a network"] = lambda: network(
+    estimator=batch(gradient=LOUD)
+)
+ROWS["refused", "estimator"]["terms that grow with the model"] = batch(
+    gradient=Gradient(
+        lambda shared, x, hp: (
+            ONE._replace(points=(x,), scale=1 + jnp.linalg.norm(x), bound=hp["clip"]),
+        )
     ),
-}
+    sensitivity=None,
+)
 ROWS["no claim", "estimator"] |= {
     "a lower sigma": batch(pace=lambda key, t, hp: {"sigma": quiet(hp)}),
     "raw data in what is public": batch(
@@ -285,17 +283,15 @@ ROWS["no claim", "estimator"] |= {
     ),
     "svrg as a minibatch": ("", svrg(sensitivity=batch().sensitivity), {"refresh": 0.5}),
 }
-ROWS["no claim", "sampler|estimator"] |= {
-    "saga with another sampler": {"estimator": saga(sampler=sampling.with_replacement())}
+ROWS["no claim", "sampler|estimator"]["saga with another sampler"] = {
+    "estimator": saga(sampler=sampling.with_replacement())
 }
-ROWS["unproven", "estimator"] |= {
-    "clipping left to the round": LOOSE._replace(sensitivity=batch().sensitivity)
-}
-ROWS["proven", "clip"] |= {
-    "a bound that nobody declares": lambda: composition(
-        body(estimator=LOOSE, clip="batch"), plan(gradient_bound=0.01)
-    )
-}
+ROWS["unproven", "estimator"]["clipping left to the round"] = LOOSE._replace(
+    sensitivity=batch().sensitivity
+)
+ROWS["proven", "clip"]["a bound that nobody declares"] = lambda: composition(
+    body(estimator=LOOSE, clip="batch"), plan(gradient_bound=0.01)
+)
 
 
 # --- samplers ------------------------------------------------------------------------------------
@@ -384,7 +380,7 @@ ROWS["probed", "sampler|coins"] |= {
         estimator=copy.deepcopy(batch())._replace(sampler=COINS)
     ),
 }
-ROWS["refused", "sampler"] |= {"no scheme": ("cdp_sgd", COINS._replace(scheme=None))}
+ROWS["refused", "sampler"]["no scheme"] = ("cdp_sgd", COINS._replace(scheme=None))
 ROWS["unproven", "sampler"] |= {
     "an equal one before jaxfl's": lambda: own(estimator=estimators.minibatch(alike("first")[1])),
     "an equal one after jaxfl's": after_jaxfls,
@@ -394,11 +390,11 @@ ROWS["unproven", "sampler"] |= {
         )
     ),
 }
-ROWS["proven", "sampler"] |= {"jaxfl's after an equal one": after_an_equal_one}
-ROWS["proven", "algorithm"] |= {
-    "an algorithm by name after an equal one": algorithm_after_an_equal_one
-}
-ROWS["unproven", "registry"] |= {"a part that takes jaxfl's name": in_disguise}
+ROWS["proven", "sampler"]["jaxfl's after an equal one"] = after_an_equal_one
+ROWS["proven", "algorithm"]["an algorithm by name after an equal one"] = (
+    algorithm_after_an_equal_one
+)
+ROWS["unproven", "registry"]["a part that takes jaxfl's name"] = in_disguise
 
 
 # --- participations and aggregations -------------------------------------------------------------
@@ -448,11 +444,9 @@ ROWS["no claim", "aggregation"] |= {
         plain_sum(name="mine", protect=protect, plain=False),
     ),
 }
-ROWS["unproven", "aggregation"] |= {
-    "a plain sum hidden as a secure one": SECURE._replace(
-        protect=plain_sum().protect, recover=plain_sum().recover
-    )
-}
+ROWS["unproven", "aggregation"]["a plain sum hidden as a secure one"] = SECURE._replace(
+    protect=plain_sum().protect, recover=plain_sum().recover
+)
 
 
 # --- servers and hyper-parameters ----------------------------------------------------------------
@@ -492,17 +486,14 @@ ROWS["refused", "server"] |= {
         {"turns": 1},
     ),
 }
-ROWS["no claim", "server"] |= {
-    "a step of a trusted server": ("dp_sgd", servers.descent()._replace(step=signed_step)),
-}
-ROWS["refused", "rule"] |= {
-    "a whole sigma on a network": lambda: network(
-        rule=RULE._replace(params=(*RULE.params, WHOLE_SIGMA))
-    )
-}
-ROWS["unproven", "params"] |= {
-    "the algorithm's own list": lambda: composition(params=[WHOLE_SIGMA])
-}
+ROWS["no claim", "server"]["a step of a trusted server"] = (
+    "dp_sgd",
+    servers.descent()._replace(step=signed_step),
+)
+ROWS["refused", "rule"]["a whole sigma on a network"] = lambda: network(
+    rule=RULE._replace(params=(*RULE.params, WHOLE_SIGMA))
+)
+ROWS["unproven", "params"]["the algorithm's own list"] = lambda: composition(params=[WHOLE_SIGMA])
 ROWS["unproven", "plan"] |= {
     "a plan sets the turns": lambda: composition(numbers=plan(turns=1)),
     "fewer than none collude": lambda: composition(body(aggregation=SECURE), plan(colluding=-1000)),
@@ -511,7 +502,7 @@ ROWS["unproven", "reads"] |= {
     "whole numbers of a replaced list": not_read,
     "a bound that rounds no longer read": taken_away,
 }
-ROWS["refused", "plan"] |= {"noise for fewer rounds": lambda: composition(numbers=one_round)}
+ROWS["refused", "plan"]["noise for fewer rounds"] = lambda: composition(numbers=one_round)
 
 
 # --- bodies and algorithms -----------------------------------------------------------------------
@@ -592,7 +583,7 @@ ROWS["no claim", WORDS] |= {
     "an attribute hides a method": lambda: own(lowered(body())),
     "an attribute after composing": after_composing,
 }
-ROWS["no claim", "body|begin"] |= {"an attribute on a shared body": shared_body}
+ROWS["no claim", "body|begin"]["an attribute on a shared body"] = shared_body
 ROWS["no claim", "round|body"] |= {
     "bound to another body": lambda: own()._replace(
         round=functools.partial(Federated.round, QUIET_BODY)
@@ -601,28 +592,24 @@ ROWS["no claim", "round|body"] |= {
         round=own(mechanism=noise(std=None)).body.round
     ),
 }
-ROWS["no claim", "algorithm|round"] |= {
-    "a subclass of an algorithm": lambda: reads_otherwise(
-        jaxfl.Algorithm, "round", QUIET_BODY.round
-    )(*own())
-}
-ROWS["no claim", "round"] |= {"a round of one's own": lambda: own()._replace(round=shows_data)}
-ROWS["no claim", "init"] |= {"a start that reads the data": starts_with_data}
-ROWS["no claim", "capacity"] |= {
-    "rows dropped": lambda: jaxfl.algorithm("ldp_sgd")._replace(
-        capacity=lambda values, facts: {"batch": 1, "mean_batch": 1}
-    )
-}
-ROWS["unproven", "output"] |= {"an output that holds data": ends_with_data}
+ROWS["no claim", "algorithm|round"]["a subclass of an algorithm"] = lambda: reads_otherwise(
+    jaxfl.Algorithm, "round", QUIET_BODY.round
+)(*own())
+ROWS["no claim", "round"]["a round of one's own"] = lambda: own()._replace(round=shows_data)
+ROWS["no claim", "init"]["a start that reads the data"] = starts_with_data
+ROWS["no claim", "capacity"]["rows dropped"] = lambda: jaxfl.algorithm("ldp_sgd")._replace(
+    capacity=lambda values, facts: {"batch": 1, "mean_batch": 1}
+)
+ROWS["unproven", "output"]["an output that holds data"] = ends_with_data
 ROWS["unproven", "body"] |= {
     "another body below the round": lambda: own(QUIET_BODY)._replace(
         body=own().body, event=own().event
     ),
     "a body that clips batches": lambda: exchanged(own(), clip="batch"),
 }
-ROWS["unproven", "clip"] |= {
-    "an unknown word in a body": lambda: exchanged(jaxfl.algorithm("soteriafl_sgd"), clip="none")
-}
+ROWS["unproven", "clip"]["an unknown word in a body"] = lambda: exchanged(
+    jaxfl.algorithm("soteriafl_sgd"), clip="none"
+)
 
 
 # --- events, local steps, calibration ------------------------------------------------------------
@@ -665,9 +652,9 @@ def whole_batches(values: Any, facts: Any) -> Any:
     return Event(rows, Mean(values["clip"]), float(values["sigma"]), int(values["rounds"]))
 
 
-ROWS["stated", "event"] |= {
-    "a true one": lambda: own(estimator=estimators.minibatch(sampling.full()), event=whole_batches)
-}
+ROWS["stated", "event"]["a true one"] = lambda: own(
+    estimator=estimators.minibatch(sampling.full()), event=whole_batches
+)
 ROWS["refuted", "event"] |= {
     "an understated event": lambda: own(event=understated),
     "an event of local steps": lambda: composition(
@@ -684,20 +671,20 @@ ROWS["unproven", "event"] |= {
     "jaxfl's but for its event": lambda: jaxfl.algorithm("ldp_sgd")._replace(event=understated),
     "rules for another body": rules_for_another_body,
 }
-ROWS["refused", "local"] |= {
-    "local steps without an event": lambda: composition(local_body(), plan(**SHORT))
-}
-ROWS["unproven", "local"] |= {"a pull of one's own": pulled}
+ROWS["refused", "local"]["local steps without an event"] = lambda: composition(
+    local_body(), plan(**SHORT)
+)
+ROWS["unproven", "local"]["a pull of one's own"] = pulled
 ROWS["no claim", "local|optimizer"] |= {
     "clients' own optimizer": ("local_dp_sgd", {"optimizer": ADAM}),
     "updates clipped after own steps": ("dp_fedavg", {"optimizer": ADAM}, {"local_steps": 2}),
 }
-ROWS["above", "finish"] |= {
-    "noise lowered by `finish`": lambda: finish("sigma", lambda sigma: sigma / 100)
-}
-ROWS["proven", "finish"] |= {
-    "a step from the noise": lambda: finish("lr", lambda sigma: 0.1 / (1 + sigma))
-}
+ROWS["above", "finish"]["noise lowered by `finish`"] = lambda: finish(
+    "sigma", lambda sigma: sigma / 100
+)
+ROWS["proven", "finish"]["a step from the noise"] = lambda: finish(
+    "lr", lambda sigma: 0.1 / (1 + sigma)
+)
 
 
 # --- models and data -----------------------------------------------------------------------------
@@ -782,15 +769,11 @@ ROWS["refuted", KERNEL] |= {
         with_kernel(clip=Alike(LINEAR.kernel.clip, unclipped)),
     ),
 }
-ROWS["refuted", "kernel"] |= {"equal factors": ("ldp_sgd", with_kernel(factors=Same()))}
-ROWS["unproven", "kernel"] |= {
-    "a subclass of a model": (
-        "ldp_sgd",
-        reads_otherwise(jaxfl.types.Model, "kernel", LINEAR.kernel._replace(clip=unclipped))(
-            *LINEAR
-        ),
-    )
-}
+ROWS["refuted", "kernel"]["equal factors"] = ("ldp_sgd", with_kernel(factors=Same()))
+ROWS["unproven", "kernel"]["a subclass of a model"] = (
+    "ldp_sgd",
+    reads_otherwise(jaxfl.types.Model, "kernel", LINEAR.kernel._replace(clip=unclipped))(*LINEAR),
+)
 ROWS["no claim", "loss"] |= {
     "custom_vmap sees the batch": ("ldp_sgd", linear_loss(size)),
     "the host sees the batch": ("ldp_sgd", linear_loss(by_host)),
@@ -806,49 +789,35 @@ ROWS["proven", "model"] |= {
     "an L too small": ("mu2_untrusted", ball()._replace(smoothness=lambda *_: 1e-6), {"batch": 1}),
     "a diameter too small": ("mu2_untrusted", ball()._replace(diameter=1e-3), {"batch": 1}),
 }
-ROWS["proven", "constraint"] |= {
-    "a set that is larger than it says": (
-        "mu2_untrusted",
-        ball(constraint=Constraint("mine", lambda x: jnp.clip(x, -50, 50), lambda d: 1e-3)),
-        {"batch": 1},
-    )
-}
-ROWS["proven", "loss"] |= {
-    "a loss less smooth than it says": (
-        "mu2_untrusted",
-        linear_loss(lambda a: 100.0, smoothness=1e-6, constraint="ball:2"),
-        {"batch": 1},
-    )
-}
-ROWS["unproven", "regularizer"] |= {
-    "a convexity that is stated": (
-        "private_local_sgd",
-        {"convex": True, "model": jaxfl.models.logistic(FEATURES, regularizer=wild(convex=True))},
-        LOCAL,
-    )
-}
-ROWS["unproven", "model"] |= {
-    "convex by a field": (
-        "private_local_sgd",
-        {
-            "convex": True,
-            "model": jaxfl.models.logistic(FEATURES, regularizer="nonconvex:9")._replace(
-                convex=True
-            ),
-        },
-        LOCAL,
-    )
-}
-ROWS["unproven", "problem"] |= {
-    "more records than there are": lambda: Composed(
-        "ldp_sgd", problem=dataclasses.replace(usual(), count=jnp.full(3, 1000, jnp.int32))
-    )
-}
-ROWS["proven", "problem"] |= {
-    "weights as they are": lambda: Composed(
-        "dp_sgd", problem=dataclasses.replace(usual(), weights=jnp.full(3, 100.0))
-    )
-}
+ROWS["proven", "constraint"]["a set that is larger than it says"] = (
+    "mu2_untrusted",
+    ball(constraint=Constraint("mine", lambda x: jnp.clip(x, -50, 50), lambda d: 1e-3)),
+    {"batch": 1},
+)
+ROWS["proven", "loss"]["a loss less smooth than it says"] = (
+    "mu2_untrusted",
+    linear_loss(lambda a: 100.0, smoothness=1e-6, constraint="ball:2"),
+    {"batch": 1},
+)
+ROWS["unproven", "regularizer"]["a convexity that is stated"] = (
+    "private_local_sgd",
+    {"convex": True, "model": jaxfl.models.logistic(FEATURES, regularizer=wild(convex=True))},
+    LOCAL,
+)
+ROWS["unproven", "model"]["convex by a field"] = (
+    "private_local_sgd",
+    {
+        "convex": True,
+        "model": jaxfl.models.logistic(FEATURES, regularizer="nonconvex:9")._replace(convex=True),
+    },
+    LOCAL,
+)
+ROWS["unproven", "problem"]["more records than there are"] = lambda: Composed(
+    "ldp_sgd", problem=dataclasses.replace(usual(), count=jnp.full(3, 1000, jnp.int32))
+)
+ROWS["proven", "problem"]["weights as they are"] = lambda: Composed(
+    "dp_sgd", problem=dataclasses.replace(usual(), weights=jnp.full(3, 100.0))
+)
 
 
 # --- a user's own that costs no proof ------------------------------------------------------------
@@ -933,9 +902,9 @@ ROWS["proven", "compressor"] |= {
         compressor=registered("compressor", "two_of_them", two_levels()) + "+random_k",
     ),
 }
-ROWS["proven", "rule"] |= {
-    "a rule of noised messages": lambda: network(rule=gossip.Rule("mine", averages, (servers.LR,)))
-}
+ROWS["proven", "rule"]["a rule of noised messages"] = lambda: network(
+    rule=gossip.Rule("mine", averages, (servers.LR,))
+)
 ROWS["proven", "graph"] |= {
     "a matrix of one's own": ("dp_dsgd", graphs.mixing(W, "mine")),
     "a graph without jaxfl's check": ("dp_dsgd", Graph("mine", lambda n: np.full((n, n), 1 / n))),
@@ -944,13 +913,13 @@ ROWS["proven", "loss"] |= {
     "a loss of one's own": ("ldp_sgd", linear_loss(lambda a: 1.0)),
     "a loss that knows the data": ("ldp_sgd", linear_loss(lambda a: MEAN[0])),
 }
-ROWS["proven", "model"] |= {"a flax model that would mix a batch": centred}
-ROWS["proven", "activation"] |= {"an activation by name": ("ldp_sgd", network_with("elu"))}
-ROWS["proven", "regularizer"] |= {"it reads no record": ("ldp_sgd", ball(regularizer=COSH))}
-ROWS["proven", "constraint"] |= {"of what was noised": ("ldp_sgd", ball(constraint=CLIPS))}
-ROWS["proven", "init"] |= {
-    "a start that is fitted": lambda: Composed("ldp_sgd", problem=problem_of(LINEAR, x0=MEAN))
-}
+ROWS["proven", "model"]["a flax model that would mix a batch"] = centred
+ROWS["proven", "activation"]["an activation by name"] = ("ldp_sgd", network_with("elu"))
+ROWS["proven", "regularizer"]["it reads no record"] = ("ldp_sgd", ball(regularizer=COSH))
+ROWS["proven", "constraint"]["of what was noised"] = ("ldp_sgd", ball(constraint=CLIPS))
+ROWS["proven", "init"]["a start that is fitted"] = lambda: Composed(
+    "ldp_sgd", problem=problem_of(LINEAR, x0=MEAN)
+)
 ROWS["proven", "data"] |= {
     "standardised data": lambda: Composed("ldp_sgd", problem=jaxfl.make_problem(LINEAR, SCALED)),
     "samples that are generated": generated,
@@ -958,11 +927,13 @@ ROWS["proven", "data"] |= {
         "soteriafl_sgd", problem=problem_of(LINEAR, weights=[1.0, 2.0, 3.0])
     ),
 }
-ROWS["proven", "plan"] |= {"a plan of one's own": lambda: composition(numbers=own_numbers)}
-ROWS["proven", "schedule"] |= {
-    "steps are the server's": ("ldp_sgd", {}, {"lr": lambda t: 0.1 / (1 + t)})
-}
-ROWS["proven", "formula"] |= {"a claim beside the proof": lambda: composition(formula=claimed)}
+ROWS["proven", "plan"]["a plan of one's own"] = lambda: composition(numbers=own_numbers)
+ROWS["proven", "schedule"]["steps are the server's"] = (
+    "ldp_sgd",
+    {},
+    {"lr": lambda t: 0.1 / (1 + t)},
+)
+ROWS["proven", "formula"]["a claim beside the proof"] = lambda: composition(formula=claimed)
 
 
 # --- every function of every part ------------------------------------------------------------------
@@ -1028,11 +999,11 @@ for role, parts in PARTS.items():
         make = functools.partial(with_part, role, part)
         declared = field in DECLARED.get(role, ())
         expected = "proven" if free else "probed" if declared else "no claim"
-        ROWS[expected, role] |= {f"its {field}": make}
+        ROWS[expected, role][f"its {field}"] = make
         # of a message that is coded nobody knows a bound, and events read the std
         if free and field not in ("bits", "code", "residual", "std"):
             hidden = functools.partial(make, aggregation=SECURE)
-            ROWS["no claim", role] |= {f"its {field} under a sum": hidden}
+            ROWS["no claim", role][f"its {field} under a sum"] = hidden
 # A record of jaxfl's entries, whose attribute is another.
 for role, part, field, value in (
     ("mechanism", mechanisms.gaussian(), "std", quiet),
@@ -1042,7 +1013,7 @@ for role, part, field, value in (
     ("sampler", poisson(name="subclass"), "draw", HEAVY),
 ):
     other = reads_otherwise(type(part), field, value)(*part)
-    ROWS["no claim", role] |= {"a subclass": functools.partial(with_part, role, other)}
+    ROWS["no claim", role]["a subclass"] = functools.partial(with_part, role, other)
 
 
 def by_its_name(role: str, name: str, part: Any) -> Composed:
@@ -1056,12 +1027,10 @@ for role, name, part, expected in (
     ("participation", "ldp_sgd", CALLED, "probed"),
     ("aggregation", "ldp_sgd", SHOWN_SUM, "no claim"),
 ):
-    ROWS[expected, role] |= {"by its name": functools.partial(by_its_name, role, name, part)}
+    ROWS[expected, role]["by its name"] = functools.partial(by_its_name, role, name, part)
 for field, value in LINEAR.kernel._asdict().items():
     if callable(value):
-        ROWS["probed", KERNEL] |= {
-            f"its {field}": ("ldp_sgd", with_kernel(**{field: wrapped(value)}))
-        }
+        ROWS["probed", KERNEL][f"its {field}"] = ("ldp_sgd", with_kernel(**{field: wrapped(value)}))
 
 
 # --- names, copies, options, and algorithms as they are ------------------------------------------
@@ -1089,17 +1058,13 @@ ROWS["proven", "names"] |= {
     ),
     "a copy": {"estimator": copy.deepcopy(batch())},
 }
-ROWS["no claim", "body"] |= {
-    "what comes out of a file": lambda: cloudpickle.loads(
-        cloudpickle.dumps(jaxfl.algorithm("cdp_sgd"))
-    )
-}
-ROWS["proven", "algorithm"] |= {
-    "a registered algorithm": lambda: Composed(
-        registered("algorithm", "rolling_ball", rolling_ball)
-    )
-}
-ROWS["proven", "messages"] |= {"every message": lambda: by_messages(jaxfl.algorithm("ldp_sgd"))}
+ROWS["no claim", "body"]["what comes out of a file"] = lambda: cloudpickle.loads(
+    cloudpickle.dumps(jaxfl.algorithm("cdp_sgd"))
+)
+ROWS["proven", "algorithm"]["a registered algorithm"] = lambda: Composed(
+    registered("algorithm", "rolling_ball", rolling_ball)
+)
+ROWS["proven", "messages"]["every message"] = lambda: by_messages(jaxfl.algorithm("ldp_sgd"))
 for name, numbers, parts in (
     ("soteriafl_sgd", {}, {"storage": "bfloat16"}),
     ("ldp_sgd", {}, {"noise": "per_client"}),
@@ -1113,7 +1078,7 @@ for name, numbers, parts in (
     *((name, {"batch": 1}, {"model": ball()}) for name in ("mu2_untrusted", "multi_pass_mbsgd")),
 ):
     words = " ".join((name, *map(str, parts.values())))
-    ROWS["proven", "algorithm"] |= {words: (name, parts, numbers)}
+    ROWS["proven", "algorithm"][words] = (name, parts, numbers)
 
 
 def maker(role: str, row: Any) -> Callable[[], Any]:

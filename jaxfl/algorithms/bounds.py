@@ -20,10 +20,10 @@ __all__ = [
     "Family",
     "Measured",
     "assumed",
-    "convex",
     "no_lam",
     "numbers",
     "parts",
+    "speaks",
     "unconstrained",
 ]
 
@@ -96,24 +96,26 @@ def numbers(case: Case) -> None:
         raise InputError("The bound is for one step size, and lr is a schedule: give a number.")
 
 
+def speaks(holds: bool, theorem: str, of: str, here: str) -> None:
+    """Raise unless a theorem speaks of what there is."""
+    if not holds:
+        raise InputError(f"{theorem} speaks of {of}, and {here}: leave it, or the bound, out.")
+
+
 def parts(case: Case, theorem: str, **wanted: tuple[str, ...]) -> None:
     for role, names in wanted.items():
-        if case.parts.get(role, names[0]) not in names:
-            raise InputError(
-                f"{theorem} speaks of {role} = {' or '.join(names)}, and {role} = {case.parts[role]!r} "
-                f"here: leave it, or the bound, out."
-            )
+        found = case.parts.get(role, names[0])
+        of = f"{role} = {' or '.join(names)}"
+        speaks(found in names, theorem, of, f"{role} = {found!r} here")
 
 
 def unconstrained(case: Case, theorem: str) -> None:
     """Where the best point of a set is on its border, the gradient there is not zero."""
     D = case.facts.get("diameter")
-    if D is not None or case.facts.get("constrained"):
-        what = "no diameter" if D is None else f"diameter {D:.4g}"
-        raise InputError(
-            f"{theorem} speaks of models that no projection keeps in a set, and this one's set has {what}: "
-            "leave the constraint, or the bound, out."
-        )
+    what = "no diameter" if D is None else f"diameter {D:.4g}"
+    free = D is None and not case.facts.get("constrained")
+    of = "models that no projection keeps in a set"
+    speaks(free, theorem, of, f"this one's set has {what}")
 
 
 def no_lam(case: Case, lam: float | None) -> None:
@@ -128,10 +130,3 @@ def assumed(case: Case, measured: Measured, *more: str) -> str:
     said = [*more, f"L = {case.L:.4g}"]
     whole = ", the regularizer's included" if measured.regularized else ""
     return f"with {', '.join(said[:-1])} and {said[-1]}; it speaks of gradients that are not clipped{whole}"
-
-
-def convex(case: Case, theorem: str) -> None:
-    if case.facts.get("convex") is False:
-        raise InputError(
-            f"{theorem} speaks of convex losses, and this model's are not: leave the bound out."
-        )

@@ -4,9 +4,9 @@
 name           paper
 =============  ============================================================
 ``soteriafl``  SoteriaFL: Theorems 1-3, and Algorithm 2 for any estimator
-``hu``         Hu, Guo, Gong: Theorem 2, Lemmas 6-8
+``hu``         Hu, Guo, Gong: Theorem 2, Lemma 6
 ``gao``        Gao, Lowy, Zhou, Wright: Theorems 2.1-3.5
-``reshef``     Reshef, Levy: Lemma 4.3, Theorems 5.1-6.2
+``reshef``     Reshef, Levy: Theorems 5.1-6.2
 ``lowy``       Lowy et al.: rounds of SPIDER
 ``curator``    what SoteriaFL's comparators print
 =============  ============================================================

@@ -60,19 +60,18 @@ def understates(claimed: Any, proven: Any) -> Any:
     return proven > claimed * (1 + TOLERANCE)
 
 
-def either(
-    numerator: float, eps: float | None, sigma: float | None, delta: float
-) -> tuple[float, float]:
-    """sigma and eps of a formula ``sigma = numerator / eps``."""
-    return solved(eps, sigma, delta, lambda e: numerator / e, lambda s: numerator / s)
+def either(numerator: float, delta: float, **way: float) -> tuple[float, float]:
+    """sigma and eps of a formula ``sigma = numerator / eps``; ``way`` is one of them, by its name."""
+    return solved(lambda e: numerator / e, lambda s: numerator / s, delta, **way)
 
 
 def solved(
-    eps: float | None,
-    sigma: float | None,
-    delta: float,
     sigma_of: Callable[[float], float],
     eps_of: Callable[[float], float],
+    delta: float,
+    *,
+    eps: float | None = None,
+    sigma: float | None = None,
 ) -> tuple[float, float]:
     """sigma and eps of a formula, one of which is given; each function computes one from the other."""
     check_delta(delta)

@@ -109,10 +109,10 @@ def check_algorithm(
 def _descent(one: Case) -> None:
     """The loss is finite and falls."""
     loss = np.asarray(one.run().metrics["loss"], np.float64)
-    confirm(np.isfinite(loss).all(), lambda: f"The loss of {one.algorithm.name} is not finite")
+    confirm(np.isfinite(loss).all(), f"The loss of {one.algorithm.name} is not finite")
     confirm(
         loss[-1] < loss[0],
-        lambda: f"The loss of {one.algorithm.name} rises from {loss[0]:.4g} to {loss[-1]:.4g}",
+        f"The loss of {one.algorithm.name} rises from {loss[0]:.4g} to {loss[-1]:.4g}",
     )
 
 
@@ -129,7 +129,7 @@ def _counts(one: Case) -> None:
 
 def _agree(one: Case, name: str, found: float, expected: float) -> None:
     words = f"{one.algorithm.name} reports {found:,} {name}, and its rounds count {expected:,}"
-    confirm(found == expected, lambda: words)
+    confirm(found == expected, words)
 
 
 def _jit(one: Case) -> None:
@@ -226,10 +226,8 @@ def _noise(one: Case) -> None:
     allowed = ERRORS / math.sqrt(2 * x.size) + 1e-3
     confirm(
         abs(found / std - 1) < allowed,
-        lambda: (
-            f"The noise of a message of {one.algorithm.name} has the deviation {found:.4g}, and the "
-            f"mechanism declares {std:.4g}"
-        ),
+        f"The noise of a message of {one.algorithm.name} has the deviation {found:.4g}, and the "
+        f"mechanism declares {std:.4g}",
     )
 
 
@@ -264,10 +262,8 @@ def _attack(one: Case) -> None:
         raise DoesNotApply(f"it cannot be attacked: {error}") from None
     confirm(
         not (found.refutes_proof or found.refutes_described),
-        lambda: (
-            f"An attack on {one.algorithm.name} shows eps >= {found.lower:.4g}, and its event allows "
-            f"{found.described or found.proven:.4g} at delta = {DELTA:g}"
-        ),
+        f"An attack on {one.algorithm.name} shows eps >= {found.lower:.4g}, and its event allows "
+        f"{found.described or found.proven:.4g} at delta = {DELTA:g}",
     )
 
 

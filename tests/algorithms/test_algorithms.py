@@ -144,22 +144,6 @@ def test_some_clients_only(row: Row, x64: None) -> None:
         assert (np.abs(moved).sum(1) > 0).sum() == 3
 
 
-def test_a_toy_algorithm_is_one_function_and_one_row(key: jax.Array) -> None:
-    """Sign descent on minibatch gradients, from known parts and an optax transform."""
-
-    def sign_sgd() -> jaxfl.Algorithm:
-        """x <- x - eta sign(mean_i g_i)."""
-        server = servers.optimizer(lambda hp: optax.sign_sgd(hp["lr"]))
-        body = federated(mechanism=mechanisms.noiseless(), server=server)
-        return compose("sign_sgd", "", "", body, plain(clip=1.0, batch=4, lr=0.02))
-
-    jaxfl.register(sign_sgd)
-    run = jaxfl.simulate("sign_sgd", a_problem(), key, 40)
-    assert run.metrics["loss"][-1] < run.metrics["loss"][0]
-    np.testing.assert_allclose(np.abs(run.extend(41).x - run.x), 0.02, rtol=1e-4)
-    assert jaxfl.algorithm("sign_sgd") == run.algorithm  # so that programs are found again
-
-
 def noised(resolve: Any = None, **numbers: float) -> jaxfl.Algorithm:
     """Noised minibatch SGD from known parts; its numbers are plain ones, or come from ``resolve``."""
     body = federated(server=servers.optimizer(lambda hp: optax.sgd(hp["lr"])))

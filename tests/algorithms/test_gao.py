@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from loops import Draws
+from papers.gao import tables
 from planned import Planned, planned
 from rows import a_convex_problem, a_network, a_problem
 from scipy.optimize import minimize_scalar
@@ -488,20 +489,20 @@ def test_tables_are_those_of_the_paper() -> None:
     """M = N, d = n, eps = L = beta = D = 1 and ln(1/delta) = 1, each row as printed."""
     N, n = 16.0, 1e4
     s = theory.IsrlSetting(N=N, n=n, d=n, eps=1.0, delta=math.exp(-1))
-    assert [row.rounds for row in theory.table1(s)] == pytest.approx(
+    assert [row.rounds for row in tables.table1(s)] == pytest.approx(
         [N * n, (N * n) ** 0.2, (N * n) ** 0.25]
     )
-    assert [row.rounds for row in theory.table2(s)] == pytest.approx(
+    assert [row.rounds for row in tables.table2(s)] == pytest.approx(
         [N * n, (N * n) ** (1 / 3), (N * n) ** 0.5, N * n + 1, N**0.5 * n**0.75 * 2**-0.5], rel=0.5
     )
     printed = N**2 * n + (N * n) ** 1.5
-    assert theory.table1(s)[0].gradients == pytest.approx(printed)
-    assert theory.table2(s)[3].gradients == pytest.approx(printed, rel=0.01)
-    assert theory.table1(s)[1].gradients == N * n
-    ours = theory.table1(s)[2].gradients
+    assert tables.table1(s)[0].gradients == pytest.approx(printed)
+    assert tables.table2(s)[3].gradients == pytest.approx(printed, rel=0.01)
+    assert tables.table1(s)[1].gradients == N * n
+    ours = tables.table1(s)[2].gradients
     assert ours == pytest.approx(N**1.25 * n**0.25 + (N * n) ** (9 / 8), rel=0.1)
-    assert [row.optimal for row in theory.table2(s)] == [True, False, True, True, True]
-    for row in (theory.table1(s)[2], *theory.table2(s)[2:]):
+    assert [row.optimal for row in tables.table2(s)] == [True, False, True, True, True]
+    for row in (tables.table1(s)[2], *tables.table2(s)[2:]):
         assert row.risk == pytest.approx(2 / (N * n) ** 0.5)
 
 

@@ -41,24 +41,6 @@ def test_silos_are_those_of_the_paper(data_dir: Path) -> None:
     assert len(np.unique(means.round(3), axis=0)) == 25  # heterogeneous
 
 
-@pytest.mark.full
-def test_the_figures_in_small(data_dir: Path) -> None:
-    """Two trials, two eps, two steps, 208 images a silo: everything but the statistics."""
-    few = {"trials": 2, "runs": 2, "available": (18,), "per_class": 130, "rounds": 12}
-    runs = gao.figures((1.0, 6.0), (0.05, 0.5), directory=data_dir, **few)
-    expected = {"algorithm": 2, "trial": 2, "cohort": 1, "eps": 2, "lr": 2, "seed": 2}
-    assert {name: runs.sizes[name] for name in expected} == expected
-    found = gao.best(runs)
-    np.testing.assert_allclose(found["proven"], [[[1, 6]]] * 2, rtol=1e-3)
-    # the step is chosen by the loss, each trial for itself
-    cell = runs.isel(round=-1, algorithm=0, cohort=0, eps=0)
-    at = cell["loss"].mean("seed").argmin("lr").values
-    errors = [1 - float(cell["test_accuracy"].mean("seed").isel(trial=i, lr=at[i])) for i in (0, 1)]
-    here = found.isel(algorithm=0, cohort=0, eps=0)
-    assert float(here["error"]) == pytest.approx(np.mean(errors))
-    assert float(here["deviation"]) == pytest.approx(np.std(errors, ddof=1))
-
-
 def test_what_is_proven_of_all_trials_is_that_of_the_worst() -> None:
     found = gao.best(runs_of_two_steps(lost=False))
     assert (found["step"] == 1.0).all()

@@ -25,6 +25,11 @@ def found(name: str) -> Any:
     return getattr(of, last) if hasattr(of, last) else importlib.import_module(name)
 
 
+def public(module: ModuleType) -> list[str]:
+    """The names of a module that others may use."""
+    return getattr(module, "__all__", [name for name in vars(module) if name[0] != "_"])
+
+
 def listed() -> list[Any]:
     """The modules, functions and classes that the pages of the reference list."""
     out: list[Any] = [importlib.import_module("jaxfl")]
@@ -33,7 +38,7 @@ def listed() -> list[Any]:
             out.append(importlib.import_module(name) if kind == "module" else found(name))
             members = re.search(r":members:(.*)", options)
             if kind == "module" and members:
-                names = re.findall(r"\w+", members[1]) or out[-1].__all__
+                names = re.findall(r"\w+", members[1]) or public(out[-1])
                 out += [getattr(out[-1], each) for each in names]
     return out
 

@@ -183,7 +183,7 @@ def test_formulas_with_more_than_one_noise() -> None:
     noises = [c.sigma for c in lowy_spider(1.0, 2.0, 1000, 100, 10, 1e-5, 1.0)]
     unit = math.sqrt(16 * math.log(1e5)) / 1000
     assert noises == pytest.approx([unit * math.sqrt(10), 2 * unit * 10, 2 * unit * 10])
-    start, later = dp_srm(1.0, 1000, 100, 100, 100, 0.1, 0.5, 1e-5, 1.0)
+    start, later = dp_srm(1.0, 1000, 100, 100, 100, 0.1, 0.5, 1e-5, eps=1.0)
     assert later.sigma / start.sigma == pytest.approx(0.9 * 0.5 + 0.1)
 
 

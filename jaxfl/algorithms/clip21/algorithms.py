@@ -143,11 +143,7 @@ class PaperRules(NamedTuple):
     def plan(self, given: Mapping[str, Any], facts: ProblemFacts) -> Plan:
         """The user's values, then our choices."""
         N = Draft.of(given, facts)
-        N.clip(True)
-        N.parts(self.body, facts)
-        N.smoothness(facts)
-        N.target(facts)
-        N.default("gap", 1.0)
+        N.private(self.body, facts)
         N.default("momentum", 0.5, OURS)
         N.default("shift", 0.5, OURS)
         N.batch(self.body, facts)

@@ -12,12 +12,10 @@ __all__ = ["dp_srm", "rrpsgd"]
 SPLIT = 0.5  # B, the share of eps that composition takes
 
 
-def rrpsgd(
-    G: float, m: int, delta: float, *, eps: float | None = None, sigma: float | None = None
-) -> Claim:
+def rrpsgd(G: float, m: int, delta: float, **way: float) -> Claim:
     """``sigma^2 = 32 G^2 ln(m/delta) ln(1/delta)/eps^2`` [Bassily et al., 2014, constant]."""
     top = 32 * G * G * math.log(m / delta) * math.log(1 / delta)
-    s, e = either(math.sqrt(top), eps, sigma, delta)
+    s, e = either(math.sqrt(top), delta, **way)
     formula = "sigma^2 = 32 G^2 ln(m/delta) ln(1/delta)/eps^2"
     return Claim("RRPSGD", formula, s, e, delta, (), False, "RRPSGD's own constant is unverified")
 
@@ -31,9 +29,7 @@ def dp_srm(
     gamma: float,
     step: float,
     delta: float,
-    eps: float | None = None,
-    *,
-    sigma: float | None = None,
+    **way: float,
 ) -> tuple[Claim, Claim]:
     """Noise of the first and of every later estimate in DP-SRM [Wang et al., UAI 2023].
 
@@ -50,7 +46,7 @@ def dp_srm(
         k = (m * sigma / reach) ** 2 * SPLIT / (14 * rounds)  # k eps^2 = eps + log
         return (1 + math.sqrt(1 + 4 * k * log)) / (2 * k)
 
-    later, eps = solved(eps, sigma, delta, lambda eps: unit(eps) * reach, eps_of)
+    later, eps = solved(lambda eps: unit(eps) * reach, eps_of, delta, **way)
     first, a = unit(eps) * G, 1 + log / eps
     s2 = min((b * later / reach) ** 2, (b0 * first / G) ** 2) / 4
     t = max(b, b0) / m

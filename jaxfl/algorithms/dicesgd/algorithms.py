@@ -117,11 +117,7 @@ class PaperRules(NamedTuple):
     def plan(self, given: Mapping[str, Any], facts: ProblemFacts) -> Plan:
         """The user's values, then our choices."""
         N = Draft.of(given, facts)
-        N.clip(True)
-        N.parts(self.body, facts)
-        N.smoothness(facts)
-        N.target(facts)
-        N.default("gap", 1.0)
+        N.private(self.body, facts)
         N.batch(self.body, facts)
         b = float(N.values.get("batch", facts.m))
         N.default("error_clip", float(N["clip"]) / b, "C1/b, as in the authors' code")

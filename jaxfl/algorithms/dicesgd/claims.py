@@ -13,14 +13,7 @@ __all__ = ["dice"]
 
 
 def dice(
-    G: float,
-    C2: float,
-    rows: events.Sampling,
-    rounds: int,
-    delta: float,
-    *,
-    eps: float | None = None,
-    sigma: float | None = None,
+    G: float, C2: float, rows: events.Sampling, rounds: int, delta: float, **way: float
 ) -> Claim:
     """``sigma = z (G/b) sqrt(1 + 2 b C2/G)``, z the noise multiplier of DP-SGD for eps.
 
@@ -38,7 +31,7 @@ def dice(
     def sigma_of(eps: float) -> float:
         return longer * sigma_for(plain(1.0), eps, delta).sigma
 
-    s, e = solved(eps, sigma, delta, sigma_of, eps_of)
+    s, e = solved(sigma_of, eps_of, delta, **way)
     formula = "sigma = z (G/b) sqrt(1 + 2 b C2/G), z the noise multiplier of DP-SGD"
     hidden = Condition("that sampling amplifies what the error reveals", False)
     note = "of a record that is added or removed"

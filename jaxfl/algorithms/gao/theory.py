@@ -1,6 +1,6 @@
 """Parameters of ISRL-DP as Gao, Lowy, Zhou and Wright, 2024, print them.
 
-Risk and complexity are in :mod:`jaxfl.algorithms.gao.theory`.  Host side, letters of the paper: N silos
+Host side, letters of the paper: N silos
 with n records, M available per round, loss L-Lipschitz (L is also the clip) and beta-smooth, a set of
 diameter D, K records per silo and round, R rounds.  What holds up to constants and logarithms has
 constant 1 here.  Numbers may be NumPy arrays.
@@ -14,11 +14,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 __all__ = [
-    "Complexity",
     "IsrlSetting",
     "accelerated_rounds",
     "accelerated_step",
-    "convolution_gradients",
     "convolution_radius",
     "convolution_rounds",
     "convolution_smoothness",
@@ -28,22 +26,14 @@ __all__ = [
     "least_batch",
     "localization_lam",
     "localization_power",
-    "matched_gradients",
-    "multi_pass_gradients",
-    "multi_pass_rounds",
     "nesterov_rounds",
     "nesterov_smoothness",
-    "rounds_lower_bound",
     "signal",
-    "smooth_gradients",
     "smooth_rounds",
     "stages",
     "subgradient_communication",
     "subgradient_eta",
-    "subgradient_gradients",
     "subgradient_rounds",
-    "table1",
-    "table2",
     "variance",
 ]
 
@@ -207,7 +197,8 @@ def smooth_rounds(s: IsrlSetting) -> Number:
 
     [Theorem 2.1 for M = N; (18) of Theorem C.1.]
     """
-    return np.maximum(np.maximum(_accelerated(s), _absent(s)), 1.0)
+    accelerated = np.sqrt(s.beta * s.D / s.L) * s.silos**0.25 * np.sqrt(signal(s))
+    return np.maximum(np.maximum(accelerated, _absent(s)), 1.0)
 
 
 def _absent(s: IsrlSetting) -> Number:
@@ -217,49 +208,6 @@ def _absent(s: IsrlSetting) -> Number:
 
 def _drawn(s: IsrlSetting) -> Number:
     return s.eps**2 * s.n / (s.d * s.log)
-
-
-def _accelerated(s: IsrlSetting) -> Number:
-    """R' of Theorem C.6."""
-    return np.sqrt(s.beta * s.D / s.L) * s.silos**0.25 * np.sqrt(signal(s))
-
-
-def smooth_gradients(s: IsrlSetting) -> Number:
-    """Gradient complexity of Algorithm 1 with the best batch, M = N  [proof of Theorem C.6]::
-
-        d <= n:  M (R'+1) max(K_a, K_b, 1); if d <= K_a also M d + E, and only that if K_a > n
-        d >= n:  M (R'+1) max(K_c, min(K_d, n), 1), and M n + E if K_c > n
-
-    ``E = M eps^2 n^2/(d l)``, ``l = ln(1/delta)``, ``Q = sqrt(beta D/L) M^{1/4}``,
-    ``K_a = eps^2 n^{7/4}/(Q d l)``, ``K_b = eps n^{7/8}/sqrt(Q l)``,
-    ``K_c = (eps n)^{3/2}/(Q (d l)^{3/4})``, ``K_d = (eps n)^{3/4} d^{1/8}/(Q^{1/2} l^{3/8})``.
-
-    The paper's summary takes the lesser of the two in all cases, which at d = n would undercut its
-    own (25): the second needs a batch K = d (or n) below K_a (or K_c).
-    """
-    M, n, d, l, e = s.silos, s.n, s.d, s.log, s.eps
-    Q = np.sqrt(s.beta * s.D / s.L) * M**0.25
-    each = M * (_accelerated(s) + 1)
-    many = M * (e * n) ** 2 / (d * l)
-    K_a, K_b = e**2 * n**1.75 / (Q * d * l), e * n**0.875 / np.sqrt(Q * l)
-    K_c = (e * n) ** 1.5 / (Q * (d * l) ** 0.75)
-    K_d = (e * n) ** 0.75 * d**0.125 / (np.sqrt(Q) * l**0.375)
-    low = each * np.maximum(np.maximum(K_a, K_b), 1.0)
-    low = np.where(d <= K_a, np.minimum(low, M * d + many), low)
-    low = np.where(K_a <= n, low, M * d + many)
-    high = each * np.maximum(np.maximum(K_c, np.minimum(K_d, n)), 1.0)
-    high = np.where(K_c <= n, high, M * n + many)
-    return np.where(d <= n, low, high)[()]
-
-
-def matched_gradients(s: IsrlSetting) -> Number:
-    """``N^{5/4} n^{1/4} (beta D/L)^{1/2} + N n + (N n)^{9/8} (beta D/L)^{1/4}``.
-
-    [Theorem 2.1, for d = Theta(n), eps = Theta(1) and M = N: what :func:`smooth_gradients` comes to.]
-    """
-    ratio, all_records = s.beta * s.D / s.L, s.N * s.n
-    steps = s.N**1.25 * s.n**0.25 * np.sqrt(ratio)
-    return steps + all_records + all_records**1.125 * ratio**0.25
 
 
 def nesterov_rounds(s: IsrlSetting) -> Number:
@@ -277,106 +225,6 @@ def convolution_rounds(s: IsrlSetting) -> Number:
     return np.maximum(np.maximum(root, _drawn(s)), 1.0)
 
 
-def convolution_gradients(s: IsrlSetting) -> Number:
-    """``M^{3/2} n^{3/4} + M^{5/4} n^{11/8}``  [Theorem 3.2, for d = Theta(n) and eps = Theta(1)]."""
-    return s.silos**1.5 * s.n**0.75 + s.silos**1.25 * s.n**1.375
-
-
 def subgradient_communication(s: IsrlSetting) -> Number:
     """``min(n M, M eps^2 n^2/d) + 1``  [Theorem 3.5]: the rounds of all phases."""
     return s.silos * np.minimum(s.n, (s.eps * s.n) ** 2 / s.d) + 1
-
-
-def subgradient_gradients(s: IsrlSetting) -> Number:
-    """``M + M^2 min(n, eps^2 n^2/d) + eps M n + M^{3/2} min(eps n^{3/2}, eps^2 n^2/sqrt(d))``.
-
-    [Theorem G.1; Theorem 3.5 for eps = Theta(1)]
-    """
-    M, e, n = s.silos, s.eps, s.n
-    few = np.minimum(n, (e * n) ** 2 / s.d)
-    return M + M**2 * few + e * M * n + M**1.5 * np.minimum(e * n**1.5, (e * n) ** 2 / np.sqrt(s.d))
-
-
-def multi_pass_rounds(s: IsrlSetting) -> Number:
-    """``R = beta D sqrt(M)/L min(sqrt(n), eps n/sqrt(d)) + min(n M, eps^2 n^2 M/d)`` of multi-pass MB-SGD.
-
-    [Lowy and Razaviyayn, 2023, Theorem D.2, as Reshef and Levy print it in Appendix F.]
-    """
-    drawn = np.minimum(s.n, (s.eps * s.n) ** 2 / s.d)
-    return s.beta * s.D * np.sqrt(s.silos) / s.L * np.sqrt(drawn) + s.silos * drawn
-
-
-def multi_pass_gradients(s: IsrlSetting) -> Number:
-    """``R K M`` with :func:`multi_pass_rounds` and the :func:`least_batch` of all records.
-
-    At least ``eps (n M)^{3/2} min(1, eps sqrt(n/d)) / (4 sqrt(2 ln(2/delta)))``.  [Reshef and Levy,
-    Appendix F]
-    """
-    rounds = multi_pass_rounds(s)
-    return rounds * least_batch(s, s.n, rounds) * s.silos
-
-
-def rounds_lower_bound(s: IsrlSetting, heterogeneity: Number) -> Number:
-    """``N^{1/4} min(...)^{1/2} min(sqrt(beta D/L), zeta/sqrt(beta L D))``  [Theorem 2.4].
-
-    Of zero-respecting algorithms that reach :func:`excess_risk`; ``zeta^2`` is the mean of
-    ``|grad F_i(w*)|^2``.  [After Woodworth, Patel, Srebro, 2020.]
-    """
-    most = np.minimum(np.sqrt(s.beta * s.D / s.L), heterogeneity / np.sqrt(s.beta * s.L * s.D))
-    return s.N**0.25 * np.sqrt(signal(s)) * most
-
-
-class Complexity(NamedTuple):
-    """A row of Table 1 or 2."""
-
-    algorithm: str
-    iid: bool  # needs silos whose data have one law
-    risk: Number
-    optimal: bool
-    rounds: Number  # communication complexity
-    gradients: Number | None  # None: omitted in the paper
-
-
-def table1(s: IsrlSetting) -> list[Complexity]:
-    """Table 1, smooth losses, for any parameters; the paper prints M = N, d = n, eps = L = beta = D = 1.
-
-    The rows of Lowy and Razaviyayn, 2023, are printed for that case only, the first one's rounds
-    and gradients beside it for every d [(3) and (6)]; the second one's follow from its risk.
-    """
-    return [
-        _one_pass_row(s),
-        _erm_row(s, 4 / 5, 2 / 5, s.N * s.n),
-        Complexity("Alg. 1", False, excess_risk(s), True, smooth_rounds(s), smooth_gradients(s)),
-    ]
-
-
-def table2(s: IsrlSetting) -> list[Complexity]:
-    """Table 2, nonsmooth losses: the first three rows with Nesterov smoothing."""
-    smoothed = s._replace(beta=convolution_smoothness(s, convolution_radius(s)))
-    risk = excess_risk(s)
-    return [
-        _one_pass_row(s)._replace(gradients=None),
-        _erm_row(s, 2 / 3, 2 / 3, None),
-        Complexity("Alg. 1", False, risk, True, nesterov_rounds(s), None),
-        Complexity(
-            "Alg. 4", False, risk, True, subgradient_communication(s), subgradient_gradients(s)
-        ),
-        Complexity("Alg. 6", False, risk, True, convolution_rounds(s), smooth_gradients(smoothed)),
-    ]
-
-
-def _one_pass_row(s: IsrlSetting) -> Complexity:
-    """``min(Nn, N n^2 eps^2/d)`` rounds [(3)],
-    ``N^2 min(n, n^2/d) + N^{3/2} min(n^{3/2}, n^2/sqrt(d))`` gradients [(6), eps = 1]."""
-    N, n, d = s.N, s.n, s.d
-    rounds = N * np.minimum(n, (n * s.eps) ** 2 / d)
-    gradients = N**2 * np.minimum(n, n**2 / d) + N**1.5 * np.minimum(n**1.5, n**2 / np.sqrt(d))
-    return Complexity("[LR'23] Alg. 2", True, excess_risk(s), True, rounds, gradients)
-
-
-def _erm_row(s: IsrlSetting, power: float, rate: float, gradients: Number) -> Complexity:
-    """Risk ``1/sqrt(Nn) + z^power``, ``z = sqrt(d ln(1/delta))/(eps n sqrt(N))``, in ``z^-rate`` rounds:
-    (Nn)^{1/5} and (Nn)^{1/3} in the printed case."""
-    z = np.sqrt(s.d * s.log) / (s.eps * s.n * np.sqrt(s.N))
-    risk = s.L * s.D * (1 / np.sqrt(s.N * s.n) + z**power)
-    return Complexity("[LR'23] Alg. 1", False, risk, False, np.maximum(1.0, z**-rate), gradients)

@@ -10,15 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-__all__ = [
-    "LocalSetting",
-    "averaged_variance",
-    "local_bound",
-    "local_bound_convex",
-    "local_condition",
-    "local_step",
-    "network_error",
-]
+__all__ = ["LocalSetting", "local_bound", "local_bound_convex", "local_condition", "local_step"]
 
 Number = Any  # a float or an array of them
 
@@ -56,35 +48,6 @@ def local_step(L: Number, tau: Number) -> Number:
     return 2 / (L * (5 + np.sqrt(25 + 12 * tau**2)))
 
 
-def averaged_variance(
-    s: LocalSetting, devices: Number | None = None, gradients: Number = 0.0
-) -> Number:
-    """Bound on the variance of the mean of the r noisy stochastic gradients  [Lemma 7]::
-
-        d sigma^2/r + beta^2/gamma + 4 (n-r)^2/n^2 mean_i |grad f_i|^2
-
-    ``gradients`` is the mean over all n ``devices`` (default: the r that take part).
-    """
-    absent = 4 * (1 - s.r / (s.r if devices is None else devices)) ** 2 * gradients
-    return s.d * s.sigma**2 / s.r + s.variance / s.batch + absent
-
-
-def network_error(
-    s: LocalSetting, step: Number, devices: Number | None = None, gradients: Number = 0.0
-) -> Number:
-    """Bound on mean_i |theta^ - theta_i|^2 after ``step`` local steps since the last average  [Lemma 8]::
-
-        2 s^2 eta^2 (d sigma^2 (r+1)/r + 2 beta^2/gamma)
-        + 4 s eta^2 (2 (n-r)^2 + n^2)/n^2 sum_{h<s} mean_i |grad f_i|^2
-
-    ``gradients`` is the sum over these steps of the mean over all n ``devices``.
-    """
-    noise = s.d * s.sigma**2 * (s.r + 1) / s.r + 2 * s.variance / s.batch
-    absent = 1 - s.r / (s.r if devices is None else devices)
-    apart = 4 * step * (2 * absent**2 + 1) * gradients
-    return s.eta**2 * (2 * step**2 * noise + apart)
-
-
 def local_bound(s: LocalSetting) -> Number:
     """Bound on the mean of |grad f|^2 over the K averaged iterates  [Theorem 2]::
 
@@ -94,10 +57,11 @@ def local_bound(s: LocalSetting) -> Number:
     As printed; the proof gives twice the two terms with a single eta L.
     """
     noise = s.d * s.sigma**2
+    averaged = noise / s.r + s.variance / s.batch
     drift = (s.tau - 1) * (2 * s.tau - 1) * (s.eta * s.L) ** 2
     return (
         2 * s.gap / (s.eta * s.K)
-        + s.eta * s.L / 2 * averaged_variance(s)
+        + s.eta * s.L / 2 * averaged
         + drift * (2 * s.variance / (3 * s.batch) + noise * (s.r + 1) / (3 * s.r))
     )
 

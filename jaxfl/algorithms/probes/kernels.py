@@ -37,10 +37,8 @@ def kernel(problem: Problem) -> None:
             apart = float(np.abs(found - expected)[sure].max(initial=0.0))
             confirm(
                 apart <= CLOSE * bound and np.isfinite(found)[sure].all(),
-                lambda: (
-                    f"the gradient kernel of the model {model.name!r} clips a gradient to one that differs "
-                    f"by {apart:.4g} from that of vmap(grad), at the bound {bound:.4g}"
-                ),
+                f"the gradient kernel of the model {model.name!r} clips a gradient to one that differs "
+                f"by {apart:.4g} from that of vmap(grad), at the bound {bound:.4g}",
             )
 
 

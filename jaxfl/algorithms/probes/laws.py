@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -20,10 +19,10 @@ class CheckFailed(AssertionError):
     """A part or an algorithm is not what it declares."""
 
 
-def confirm(holds: Any, words: Callable[[], str]) -> None:
+def confirm(holds: Any, words: str) -> None:
     """Raise unless the condition holds."""
     if not bool(holds):
-        raise CheckFailed(words())
+        raise CheckFailed(words)
 
 
 def mean_is(draws: Floats, expected: Any, what: str) -> None:
@@ -34,19 +33,17 @@ def mean_is(draws: Floats, expected: Any, what: str) -> None:
     at = np.ravel(found)[worst], np.ravel(np.broadcast_to(expected, found.shape))[worst]
     confirm(
         (np.abs(found - expected) <= allowed).all(),
-        lambda: (
-            f"{what} is {at[0]:.4g} in the mean of {len(draws):,} draws, and should be {at[1]:.4g}"
-        ),
+        (f"{what} is {at[0]:.4g} in the mean of {len(draws):,} draws, and should be {at[1]:.4g}"),
     )
 
 
 def equal(a: Any, b: Any, what: str, tolerance: float = 1e-5) -> None:
     """Two arrays are equal up to rounding, relative to the largest entry."""
     a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)
-    confirm(a.shape == b.shape, lambda: f"{what}: shapes {a.shape} and {b.shape} differ")
+    confirm(a.shape == b.shape, f"{what}: shapes {a.shape} and {b.shape} differ")
     scale = max(1e-30, float(np.abs(b).max(initial=0.0)))
     apart = float(np.abs(a - b).max(initial=0.0)) / scale
-    confirm(apart <= tolerance, lambda: f"{what} differ by {apart:.2g} of the largest entry")
+    confirm(apart <= tolerance, f"{what} differ by {apart:.2g} of the largest entry")
 
 
 def scattered(draw: Draw, size: int) -> Floats:

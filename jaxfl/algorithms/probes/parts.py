@@ -103,22 +103,18 @@ def check_privacy(part: Any, values: Mapping[str, Any], d: int, **numbers: float
                 CHECKS[kind][name](part, Given(numbers, seed=0))
 
 
-def _hyper(params: tuple[Param, ...], numbers: Mapping[str, Any], **more: Any) -> Hyper:
-    """The hyper-parameters of a part: given, or small ones."""
-    whole = {param.name for param in params if param.integer}
-    values = {param.name: max(param.low, min(0.5, param.high)) for param in params}
+def _hyper(part: Any, numbers: Mapping[str, Any], d: int = D, **more: Any) -> Hyper:
+    """The hyper-parameters of a part, given or small ones, and its slots."""
+    caps = part.capacity(numbers, FACTS._replace(d=d)) if hasattr(part, "capacity") else {}
+    whole = {param.name for param in part.params if param.integer}
+    values = {param.name: max(param.low, min(0.5, param.high)) for param in part.params}
     values = {**values, **more, **numbers}
-    kind = {True: jnp.int32, False: jnp.float32}
-    leaves = {name: jnp.asarray(v, kind[name in whole]) for name, v in values.items()}
-    return Hyper(leaves)
-
-
-def _same_compiled(f: Callable[..., Any], *given: Any) -> None:
-    """A function gives the same with and without ``jit``."""
-    with jax.disable_jit():
-        slow = f(*given)
-    for a, b in zip(jax.tree.leaves(jax.jit(f)(*given)), jax.tree.leaves(slow), strict=True):
-        equal(a, b, "results with and without jit")
+    leaves = {
+        name: jnp.asarray(v, jnp.int32 if name in whole else jnp.float32)
+        for name, v in values.items()
+        if not isinstance(v, Schedule)
+    }
+    return Hyper(leaves, tuple(sorted(caps.items())))
 
 
 # --- compressors -----------------------------------------------------------------------------------
@@ -127,8 +123,7 @@ def _same_compiled(f: Callable[..., Any], *given: Any) -> None:
 def _sent(part: Compressor, given: Given, d: int = D) -> tuple[Any, Any]:
     """The hyper-parameters of a compressor, and C(v) by key and vector, as a round makes it."""
     values = {**given.numbers, **part.resolve(given.numbers, d)}
-    caps = part.capacity(values, FACTS._replace(d=d))
-    hp = Hyper(_hyper(part.params, values).values, tuple(sorted(caps.items())))
+    hp = _hyper(part, values, d)
 
     def one(key: Key, v: Array) -> Array:
         message, _ = release(noiseless(), part, key, key, v, jnp.int32(0), hp)
@@ -152,7 +147,7 @@ def _coordinates(part: Compressor, given: Given) -> None:
     if part.fixed_size:
         confirm(
             (live.sum(1) == values["k"]).all(),
-            lambda: f"The compressor {part.name!r} has fixed_size, and does not send k coordinates",
+            f"The compressor {part.name!r} has fixed_size, and does not send k coordinates",
         )
 
 
@@ -162,26 +157,22 @@ def _distinct(
     """Raise for a coordinate that is sent twice, or that there is not; the live slots of each draw."""
     if part.select is None:
         return np.ones((1, d), bool)
-    caps = tuple(sorted(part.capacity(values, FACTS._replace(d=d)).items()))
-    numbers = {name: v for name, v in values.items() if not isinstance(v, Schedule)}
-    hp, select = Hyper(_hyper(part.params, numbers).values, caps), part.select
+    hp, select = _hyper(part, values, d), part.select
     keys = jax.random.split(jax.random.key(seed), times)
     draw = jax.jit(jax.vmap(lambda key: select(key, d, hp)))(keys)
     index, weight = np.asarray(draw.index), np.asarray(draw.weight)
     live = weight != 0
     confirm(
         ((index >= 0) & (index < d))[live].all(),
-        lambda: f"The compressor {part.name!r} selects coordinates beyond the {d} that there are",
+        f"The compressor {part.name!r} selects coordinates beyond the {d} that there are",
     )
     alone = np.sort(np.where(live, index, d + np.arange(index.shape[1])))
     twice = int((alone[:, 1:] == alone[:, :-1]).any(axis=1).sum())
     confirm(
         twice == 0,
-        lambda: (
-            f"The compressor {part.name!r} sends a coordinate more than once in {twice} of {times} "
-            f"messages of {d} coordinates: each copy has noise of its own, and together they reveal more "
-            "than the event counts"
-        ),
+        f"The compressor {part.name!r} sends a coordinate more than once in {twice} of {times} "
+        f"messages of {d} coordinates: each copy has noise of its own, and together they reveal more "
+        "than the event counts",
     )
     return live
 
@@ -197,10 +188,8 @@ def _reach(part: Estimator, values: Mapping[str, Any], d: int) -> None:
     found, allowed = terms(values).clip, declared.clip * declared.over_b
     confirm(
         found <= allowed * (1 + 1e-6),
-        lambda: (
-            f"The terms of the estimator {part.name!r} add up to {found:.4g}, and its sensitivity allows "
-            f"{allowed:.4g}"
-        ),
+        f"The terms of the estimator {part.name!r} add up to {found:.4g}, and its sensitivity allows "
+        f"{allowed:.4g}",
     )
 
 
@@ -226,14 +215,8 @@ def _error(part: Compressor, given: Given) -> None:
         x = np.asarray(draw(given.keys(), v), np.float64)
         ratio = ((x - np.asarray(v)) ** 2).sum(1) / float(jnp.sum(v * v))
         allowed = omega * (1 + 1e-5) + ERRORS * ratio.std() / np.sqrt(DRAWS) + 1e-6
-        _covers(part.name, omega, float(ratio.mean()), allowed)
-
-
-def _covers(name: str, omega: float, found: float, allowed: float) -> None:
-    words = (
-        f"The compressor {name!r} declares omega = {omega:.4g}, and its error is {found:.4g} |v|^2"
-    )
-    confirm(found <= allowed, lambda: words)
+        found, said = ratio.mean(), f"The compressor {part.name!r} declares omega = {omega:.4g}"
+        confirm(found <= allowed, f"{said}, and its error is {found:.4g} |v|^2")
 
 
 def _bits(part: Compressor, given: Given) -> None:
@@ -241,12 +224,16 @@ def _bits(part: Compressor, given: Given) -> None:
     found = part.bits(D, {**given.numbers, **part.resolve(given.numbers, D)})
     confirm(
         len(found) == 2 and np.isfinite(found).all() and min(found) >= 0,
-        lambda: f"The bits of {part.name!r} are {found}, and should be two numbers of at least 0",
+        f"The bits of {part.name!r} are {found}, and should be two numbers of at least 0",
     )
 
 
 def _compressor_jit(part: Compressor, given: Given) -> None:
-    _same_compiled(_sent(part, given)[1], jax.random.key(0), _vectors()[0])
+    """C(v) is the same with and without ``jit``."""
+    _, one = _sent(part, given)
+    with jax.disable_jit():
+        slow = one(jax.random.key(0), _vectors()[0])
+    equal(jax.jit(one)(jax.random.key(0), _vectors()[0]), slow, "results with and without jit")
 
 
 # --- samplers and participations -------------------------------------------------------------------
@@ -256,8 +243,7 @@ def _rows(part: Sampler, given: Given, b: int = 4, T: int = 1) -> Any:
     """Weights of each record in T rounds of each key, (draws, T, M), and b."""
     b = int(given.numbers.get("batch", b))
     values = {"batch": b, **given.numbers}
-    caps = tuple(sorted(part.capacity(values, FACTS).items()))
-    hp = Hyper(_hyper(part.params, values).values, caps)
+    hp = _hyper(part, values)
     count = jnp.int32(M)
     draw = jax.vmap(lambda key, t: part.draw(key, t, count, M, hp), (0, None))
     each = [scattered(jax.jit(draw)(given.keys(), jnp.int32(t)), M) for t in range(T)]
@@ -272,10 +258,8 @@ def _weights(part: Sampler, given: Given) -> None:
     allowed = b if part.scheme == "with_replacement" else 1
     confirm(
         most <= allowed * (1 + 1e-5) and times.min() >= 0,
-        lambda: (
-            f"The sampler {part.name!r} gives a record the weight {most / b:.4g}, and the event "
-            f"allows {allowed / b:.4g}"
-        ),
+        f"The sampler {part.name!r} gives a record the weight {most / b:.4g}, and the event "
+        f"allows {allowed / b:.4g}",
     )
     mean_is(total[:, 0], 1 / M, f"The weight of a record of {part.name!r}")
 
@@ -289,7 +273,7 @@ def _law(part: Sampler, given: Given) -> None:
     if part.scheme is None:
         return
     if part.whole:
-        confirm((drawn == 1).all(), lambda: f"A draw {said} leaves out records")
+        confirm((drawn == 1).all(), f"A draw {said} leaves out records")
         return
     size = drawn[:, 0].sum(1)
     if part.scheme == "poisson":
@@ -297,7 +281,7 @@ def _law(part: Sampler, given: Given) -> None:
             (size - b) ** 2, b * (1 - b / M), f"The squared spread of the number of records {said}"
         )
     if part.scheme in ("without_replacement", "shuffled", "single_pass"):
-        confirm((size == b).all(), lambda: f"A draw {said} does not hold {b} records, each once")
+        confirm((size == b).all(), f"A draw {said} does not hold {b} records, each once")
     if part.fresh:
         a, c = drawn[:, 0, 0], drawn[:, 0, 1]
         q = b / M
@@ -314,49 +298,44 @@ def _law(part: Sampler, given: Given) -> None:
         most = int(drawn.sum(1).max())
         confirm(
             most <= 1,
-            lambda: f"A record is drawn {most} times in {T} rounds {said}: {T * b} of {M} records",
+            f"A record is drawn {most} times in {T} rounds {said}: {T * b} of {M} records",
         )
 
 
-def _cohorts(part: Participation, given: Given, T: int = 1) -> tuple[Any, int]:
-    """The weight of each client in T rounds of each key, (draws, T, N), and r."""
+def _cohorts(part: Participation, given: Given, T: int = 1) -> tuple[Any, dict[str, Any]]:
+    """The weight of each client in T rounds of each key, (draws, T, N), and the numbers."""
     r = N if part.everyone else int(given.numbers.get("cohort", 3))
     values = {"cohort": r, "dropout": 0.2, "threshold": 1, **given.numbers}
-    caps = tuple(sorted(part.capacity(values, FACTS).items()))
-    hp = Hyper(_hyper(part.params, values).values, caps)
+    hp = _hyper(part, values)
 
     def at(t: Array) -> Draw:
         return jax.vmap(lambda key: part.draw(key, t, N, hp))(given.keys())
 
-    return np.stack([scattered(jax.jit(at)(jnp.int32(t)), N) for t in range(T)], 1), r
+    return np.stack([scattered(jax.jit(at)(jnp.int32(t)), N) for t in range(T)], 1), values
 
 
 def _clients(part: Participation, given: Given) -> None:
     """Weights are at most 1/r, for the r clients that a round calls, and as many take part."""
-    total, r = _cohorts(part, given)
+    total, values = _cohorts(part, given)
+    r = values["cohort"]
     live, most = (total[:, 0] > 0).sum(1), float(total.max())
     fewest = int(live[live > 0].min())
     bound = 1 / (fewest if part.least is not None else r)
     confirm(
         most <= bound * (1 + 1e-5) and total.min() >= 0,
-        lambda: (
-            f"The participation {part.name!r} gives a client the weight {most:.4g}, and the event "
-            f"allows {bound:.4g}"
-        ),
+        f"The participation {part.name!r} gives a client the weight {most:.4g}, and the event "
+        f"allows {bound:.4g}",
     )
-    values = {"cohort": r, "dropout": 0.2, "threshold": 1, **given.numbers}
     if part.fixed_size or part.everyone:
         confirm(
             (live == r).all(),
-            lambda: (
-                f"The participation {part.name!r} calls {live.min()} to {live.max()} clients, not {r}"
-            ),
+            f"The participation {part.name!r} calls {live.min()} to {live.max()} clients, not {r}",
         )
     if part.least is not None:
         least = part.least(N, values)
         confirm(
             fewest >= least,
-            lambda: f"{part.name!r} declares at least {least} clients a round, and calls {fewest}",
+            f"{part.name!r} declares at least {least} clients a round, and calls {fewest}",
         )
     if part.scheme == "poisson":
         pair = (total[:, 0, 0] > 0) * (total[:, 0, 1] > 0)
@@ -370,58 +349,55 @@ def _turns(part: Participation, given: Given) -> None:
     if part.most is None:
         return
     T = 7
-    total, r = _cohorts(part, given, T)
-    values = {"cohort": r, "dropout": 0.2, "threshold": 1, **given.numbers}
+    total, values = _cohorts(part, given, T)
     found, allowed = int((total > 0).sum(1).max()), part.most(T, N, values)
     confirm(
         found <= allowed,
-        lambda: (
-            f"The participation {part.name!r} declares at most {allowed} of {T} rounds for a client, "
-            f"and calls one in {found}"
-        ),
+        f"The participation {part.name!r} declares at most {allowed} of {T} rounds for a client, "
+        f"and calls one in {found}",
     )
 
 
 # --- mechanisms, channels and servers --------------------------------------------------------------
 
 
+def _noise(part: Mechanism, given: Given) -> tuple[Any, Any]:
+    """Noise of each key, (draws, D), and the deviation that is declared; 0 where there is none."""
+    if part.std is None:
+        return np.zeros((DRAWS, D)), np.zeros(D)
+    std, like = part.std(_hyper(part, given.numbers)), jnp.zeros(D)
+    x = jax.jit(jax.vmap(lambda key: part.draw(key, std, like)))(given.keys())
+    return np.asarray(x, np.float64), np.broadcast_to(np.asarray(std, np.float64), D)
+
+
 def _deviation(part: Mechanism, given: Given) -> None:
     """The noise that is drawn has mean 0 and the deviation ``std``, with the tails of a Gaussian."""
-    if part.std is None:
-        return
-    hp = _hyper(part.params, given.numbers)
-    std, like = np.broadcast_to(np.asarray(part.std(hp), np.float64), (D,)), jnp.zeros(D)
-    noise = jax.jit(jax.vmap(lambda key: part.draw(key, part.std(hp), like)))(given.keys())  # type: ignore[misc]
-    x = np.asarray(noise, np.float64)
+    x, std = _noise(part, given)
     mean_is(x, 0.0, f"The noise of {part.name!r}")
+    if std.max() == 0:
+        return
     spread, said = x.std(0), f"The noise of {part.name!r} declares std = {std.max():.4g}"
-    allowed = ERRORS / np.sqrt(2 * DRAWS)
-    confirm(
-        (np.abs(spread / np.maximum(std, 1e-30) - 1) < allowed).all() or std.max() == 0,
-        lambda: f"{said}, and that of a coordinate is {spread.min():.4g} to {spread.max():.4g}",
-    )
     z = x / np.maximum(std, 1e-30)
+    confirm(
+        (np.abs(z.std(0) - 1) < ERRORS / np.sqrt(2 * DRAWS)).all(),
+        f"{said}, and that of a coordinate is {spread.min():.4g} to {spread.max():.4g}",
+    )
     kurtosis = float((z**4).mean())
     confirm(
-        abs(kurtosis - 3) < ERRORS * np.sqrt(96 / z.size) + 0.01 or std.max() == 0,
-        lambda: f"{said}, and its fourth moment is {kurtosis:.3g}, of a Gaussian 3",
+        abs(kurtosis - 3) < ERRORS * np.sqrt(96 / z.size) + 0.01,
+        f"{said}, and its fourth moment is {kurtosis:.3g}, of a Gaussian 3",
     )
 
 
 def _independence(part: Mechanism, given: Given) -> None:
     """Coordinates are noised independently."""
-    if part.std is None:
-        return
-    hp, like = _hyper(part.params, given.numbers), jnp.zeros(D)
-    noise = jax.vmap(lambda key: part.draw(key, part.std(hp), like))(given.keys())  # type: ignore[misc]
-    x = np.asarray(noise, np.float64)
+    x, _ = _noise(part, given)
     if x.std() == 0:
         return
-    together = np.corrcoef(x.T) - np.eye(D)
-    worst = float(np.abs(together).max())
+    worst = float(np.abs(np.corrcoef(x.T) - np.eye(D)).max())
     confirm(
         worst < ERRORS / np.sqrt(DRAWS),
-        lambda: f"Two coordinates of the noise of {part.name!r} have the correlation {worst:.2g}",
+        f"Two coordinates of the noise of {part.name!r} have the correlation {worst:.2g}",
     )
 
 
@@ -447,10 +423,8 @@ def _expansion(part: Channel, given: Given) -> None:
     worst = float((moved / apart).max())
     confirm(
         worst <= 1 + 1e-3,
-        lambda: (
-            f"The before of the channel {part.name!r} brings gradients {worst:.4g} times as far apart, "
-            "and noise comes after it: scale or normalize at the server"
-        ),
+        f"The before of the channel {part.name!r} brings gradients {worst:.4g} times as far apart, "
+        "and noise comes after it: scale or normalize at the server",
     )
 
 
@@ -470,30 +444,30 @@ def _linearity(part: Channel, given: Given) -> None:
 def _shapes(part: Channel, given: Given) -> None:
     """Both ends keep their shapes, and the server's estimate is a vector."""
     link, server, x = _linked(part)
-    hp, message = _hyper(part.params, given.numbers, carry=0.5), Message(x, None)
+    hp, message = _hyper(part, given.numbers, carry=0.5), Message(x, None)
     kept = part.residual(link, x, x) if part.residual else part.after(link, message, hp)
     v, after = part.receive(server, x, jnp.ones(()), hp, None)
     for old, new, end in ((link, kept, "a client"), (server, after, "the server")):
         same = jax.tree.map(jnp.shape, old) == jax.tree.map(jnp.shape, new)
         words = f"What {end} keeps of {part.name!r} changes its shape"
-        confirm(same, lambda words=words: words)  # type: ignore[misc]
+        confirm(same, words)
     confirm(
         v.shape == x.shape,
-        lambda: f"The channel {part.name!r} returns an estimate of shape {v.shape}",
+        f"The channel {part.name!r} returns an estimate of shape {v.shape}",
     )
 
 
 def _steps(part: Server, given: Given) -> None:
     """A step keeps the shapes of the state, and starts where clients see x."""
-    hp, x = _hyper(part.params, given.numbers), jnp.linspace(-1.0, 1.0, D)
+    hp, x = _hyper(part, given.numbers), jnp.linspace(-1.0, 1.0, D)
     state = part.init(x, hp)
     equal(part.view(state), x, f"The first point of {part.name!r} and x")
     after = part.step(jax.random.key(0), state, 0.1 * x, None, hp)
     same = jax.tree.map(jnp.shape, state) == jax.tree.map(jnp.shape, after)
-    confirm(same, lambda: f"A step of {part.name!r} changes the shapes of its state")
+    confirm(same, f"A step of {part.name!r} changes the shapes of its state")
     confirm(
         np.isfinite(part.output(after)).all() and part.output(after).shape == x.shape,
-        lambda: f"The output of {part.name!r} after a step is no finite vector of {D} coordinates",
+        f"The output of {part.name!r} after a step is no finite vector of {D} coordinates",
     )
 
 

@@ -11,13 +11,13 @@ from jaxfl.algorithms.bounds import (
     Family,
     Measured,
     assumed,
-    convex,
     no_lam,
     numbers,
     parts,
+    speaks,
 )
 from jaxfl.algorithms.reshef.theory import AnytimeSetting, anytime_regret
-from jaxfl.core.errors import InputError, require
+from jaxfl.core.errors import InputError
 
 __all__ = ["ANYTIME"]
 
@@ -27,24 +27,16 @@ def _check_anytime(case: Case) -> None:
     numbers(case)
     for name in ("weight_power", "momentum_power"):
         power = case.values.get(name, 1.0)  # older files have none
-        require(
-            power == 1,
-            "is not 1, as in Theorem 5.2",
-            "leave it, or the bound, out",
-            **{name: power},
-        )
-    if case.values["batch"] != 1:
+        speaks(power == 1, "Theorem 5.2", f"{name} = 1", f"{name} = {power:g}")
+    batch, D = case.values["batch"], float(case.values["diameter"])
+    speaks(batch == 1, "Theorem 5.2", "one sample a round", f"batch = {batch:g}")
+    if case.facts.get("convex") is False:
         raise InputError(
-            f"Theorem 5.2 speaks of one sample a round, and batch = {case.values['batch']:g}: leave it, or "
-            "the bound, out."
+            "Theorem 5.2 speaks of convex losses, and this model's are not: leave the bound out."
         )
-    convex(case, "Theorem 5.2")
-    within, D = case.facts.get("diameter"), float(case.values["diameter"])
-    if within is not None and within > D * CLOSE:
-        raise InputError(
-            f"Theorem 5.2 speaks of the diameter of the set, which is {within:.4g}, and diameter = {D:g}: "
-            "leave it, or the bound, out."
-        )
+    within = case.facts.get("diameter") or 0.0
+    of = f"the diameter of the set, which is {within:.4g}"
+    speaks(within <= D * CLOSE, "Theorem 5.2", of, f"diameter = {D:g}")
 
 
 def _anytime(case: Case, measured: Measured, lam: float | None) -> list[Bound]:

@@ -14,8 +14,6 @@ __all__ = [
     "AnytimeSetting",
     "anytime_bound",
     "anytime_deviation",
-    "anytime_error",
-    "anytime_rdp",
     "anytime_regret",
     "anytime_rho",
     "anytime_sigma",
@@ -62,11 +60,6 @@ def anytime_rho(s: AnytimeSetting, sigma: Number) -> Number:
     return anytime_sigma(s._replace(rho=1.0)) / sigma
 
 
-def anytime_rdp(s: AnytimeSetting, alpha: Number) -> Number:
-    """Renyi divergence of order alpha of what is released: alpha rho^2/2  [Theorems 5.1 and 6.1]."""
-    return alpha * s.rho**2 / 2
-
-
 def anytime_step(s: AnytimeSetting) -> Number:
     """eta = min(rho D sqrt(M)/(2 S T sqrt(d)), 1/(4 L T))  [Theorem 5.2]; M for sqrt(M) [6.2]."""
     machines = s.M if s.trusted else np.sqrt(s.M)
@@ -76,11 +69,6 @@ def anytime_step(s: AnytimeSetting) -> Number:
 def anytime_deviation(s: AnytimeSetting, sigma_grad: Number, sigma_L: Number) -> Number:
     """s~ = sigma_grad + 2 sigma_L D, of one example's gradient and of its change per distance."""
     return sigma_grad + 2 * sigma_L * s.D
-
-
-def anytime_error(s: AnytimeSetting, t: Number, sigma_grad: Number, sigma_L: Number) -> Number:
-    """Bound on E|q_t,i - t grad f_i(x_t)|^2 before the noise: s~^2 t  [Lemma 4.3]."""
-    return anytime_deviation(s, sigma_grad, sigma_L) ** 2 * t
 
 
 def anytime_bound(

@@ -5,7 +5,6 @@
 * :mod:`~jaxfl.algorithms.soteriafl.bounds` -- CDP-SGD and SoteriaFL: Theorems 1 and 3 of Li,
   Zhao, Li and Chi
 * :mod:`~jaxfl.algorithms.soteriafl.claims` -- SoteriaFL's noise formula, with its conditions
-* :mod:`~jaxfl.algorithms.soteriafl.tables` -- tables 1 and 2 of SoteriaFL for any numbers
 * :mod:`~jaxfl.algorithms.soteriafl.theory` -- SoteriaFL for any estimator: Lemma 1, Theorems 2
   and 3, and the choices of Corollaries 1 to 3
 """

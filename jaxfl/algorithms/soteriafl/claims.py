@@ -18,9 +18,8 @@ def compressed_gd(
     rounds: int,
     delta: float,
     *,
-    eps: float | None = None,
-    sigma: float | None = None,
     bounds: tuple[float, float] | None = None,
+    **way: float,
 ) -> Claim:
     """``sigma^2 = c G^2 T ln(1/delta)/(m^2 eps^2)`` [SoteriaFL, Theorems 1, 2 and 4], and whether its
     conditions hold; the number is :func:`jaxfl.algorithms.soteriafl.theory.unit_sigma`'s.
@@ -34,7 +33,7 @@ def compressed_gd(
     Slips in the paper: Lemma 3 mixes add/remove and replace-one (a consistent version gives
     G_A^2 + G_B^2), its factor 1/(1-q) excludes q = 1, ``t = 0..T`` releases T + 1 messages.
     """
-    s, e = either(float(unit_sigma(constant, G, m, rounds, delta)), eps, sigma, delta)
+    s, e = either(float(unit_sigma(constant, G, m, rounds, delta)), delta, **way)
     q, (G_A, G_B) = b / m, bounds or (G, 0.0)
     conditions: tuple[Condition, ...] = (
         Condition("q < 1, for its factor 1/(1 - q)", False, here="batches are full: q = 1"),

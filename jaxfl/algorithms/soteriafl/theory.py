@@ -33,19 +33,15 @@ __all__ = [
     "sgd_beta",
     "sgd_rounds",
     "sgd_step",
-    "sgd_utility",
     "shift",
     "shifted_bound",
     "shifted_rounds",
-    "shifted_sigma",
     "shifted_step",
-    "shifted_utility",
     "svrg",
     "svrg_batch",
     "svrg_beta",
     "svrg_rounds",
     "svrg_step",
-    "svrg_utility",
     "tau",
     "unit_sigma",
 ]
@@ -140,11 +136,6 @@ def saga(s: Setting, b: Number) -> Estimator:
 # --- Theorems 2 and 3 ----------------------------------------------------------------------------
 
 
-def shifted_sigma(s: Setting, e: Estimator, rounds: Number) -> Number:
-    """sigma = sqrt(c (G_A^2/4 + G_B^2) T ln(1/delta)) / (m eps)  [Theorem 2]."""
-    return paper_sigma(CONSTANT * e.size / s.G**2, s, rounds)
-
-
 def shifted_step(s: Setting, e: Estimator, beta: Number) -> Number:
     """The largest eta  [Theorem 3]::
 
@@ -181,15 +172,6 @@ def shifted_rounds(s: Setting, e: Estimator, beta: Number) -> Number:
     noise, signal = CONSTANT * e.size * s.noise, s.m * s.eps
     first = signal * np.sqrt(2 * (1 + s.omega) * s.L * _potential(s, beta) / (3 * beta * noise))
     return np.maximum(first, e.C2 * signal**2 / noise)
-
-
-def shifted_utility(s: Setting, e: Estimator, beta: Number, eta: Number) -> Number:
-    """max(sqrt(beta d S l)/(eta m eps sqrt((1+omega) L)), beta C2/((1+omega) L eta)).
-
-    [(6) of Theorem 3], after :func:`shifted_rounds`; the paper gives the order, constant 1 here.
-    """
-    noise = np.sqrt(beta * e.size * s.noise / ((1 + s.omega) * s.L)) / (eta * s.m * s.eps)
-    return np.maximum(noise, beta * e.C2 / ((1 + s.omega) * s.L * eta))
 
 
 def least_beta(s: Setting, e: Estimator, eta: Number) -> Number:
@@ -351,22 +333,6 @@ def svrg_rounds(s: Setting) -> Number:
     [Corollaries 2 and 3]; the paper gives the order, constant 1 here.
     """
     return order(s) * np.maximum(1, tau(s))
-
-
-def sgd_utility(s: Setting) -> Number:
-    """G sqrt((1+omega) L d ln(1/delta)) (1 + sqrt(tau)) / (sqrt(n) m eps), of the mean of |grad f|^2.
-
-    [Corollary 1, also for full gradients]; the paper gives the order, constant 1 here.
-    """
-    return svrg_utility(s) * (1 + np.sqrt(tau(s)))
-
-
-def svrg_utility(s: Setting) -> Number:
-    """G sqrt((1+omega) L d ln(1/delta)) / (sqrt(n) m eps), of the mean of |grad f|^2.
-
-    [Corollaries 2 and 3]; the paper gives the order, constant 1 here.
-    """
-    return s.G * np.sqrt((1 + s.omega) * s.L * s.noise) / (np.sqrt(s.n) * s.m * s.eps)
 
 
 def order(s: Setting) -> Number:
