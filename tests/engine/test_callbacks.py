@@ -110,14 +110,6 @@ def test_eps_of_many_evaluations() -> None:
     assert len(found[0].spent.known) == len({now.eps for now in found}) < len(found)
 
 
-def test_of_a_stopped_run() -> None:
-    seen = Seen()
-    stopped = run(40, stop=jaxfl.Stop(bits=1.0), callbacks=[seen])
-    assert seen.ended() == [stopped.ended]
-    (found,) = seen.runs.values()
-    assert [now.round for now in found] == stopped.log.rounds == [0, 3]
-
-
 @WORKERS
 def test_of_a_sweep(workers: int, tmp_path: Path) -> None:
     """Chunks computed here, by workers, and by an earlier process; axes that do not apply; more seeds."""

@@ -15,10 +15,9 @@ from rows import a_problem
 
 import jaxfl
 from jaxfl.core.memory import _of_group
-from jaxfl.engine import program as engine
 from jaxfl.engine.compute import budget
 from jaxfl.engine.grid import Cell, lay_out, spans
-from jaxfl.engine.plan import Options, Program, chunks, halves, programs
+from jaxfl.engine.plan import Program, chunks, halves, programs
 from jaxfl.engine.store import PLANNED
 
 pytestmark = pytest.mark.once
@@ -194,19 +193,6 @@ def test_chunks_obey_the_memory(wide: jaxfl.Problem, tmp_path: Path) -> None:
         assert done == {f"chunk-{n:05d}" for n in range(len(planned)) if n not in parents}
     assert 1 == counts[0] < counts[1] <= 12
     assert jnp.allclose(*losses, 1e-5)
-
-
-def test_bytes_are_those_of_the_compiler(wide: jaxfl.Problem) -> None:
-    """The arguments alone, counted by hand, are in them."""
-    (program,) = programs_of("soteriafl_gd", wide, lr=[0.1, 0.2], k=6)
-    run = engine.compiled(program, (3, 2), Options(), jax.local_devices()[:1])
-    data = sum(a.nbytes for a in jax.tree.leaves(wide))
-    state = 3 * 2 * 4 * 3000 * (6 + 1 + 1)  # six shifts, their mean, and the model
-    assert data + state < run.bytes < 4 * (data + state)
-    memory = run.call.memory_analysis()
-    assert memory.argument_size_in_bytes >= data + state
-    assert run.bytes >= memory.argument_size_in_bytes + memory.temp_size_in_bytes
-    assert 0.2 < engine.bytes_of_run(program) * 6 / (run.bytes - data) < 5
 
 
 def test_a_run_that_cannot_fit_is_refused(wide: jaxfl.Problem, tmp_path: Path) -> None:

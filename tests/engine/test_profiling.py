@@ -1,19 +1,16 @@
 """What `profile` says is of the round that runs."""
 
-import json
 from typing import Any
 
 import jax
 import numpy as np
 import pytest
 from rows import a_network, a_problem
-from told import Shell
 
 import jaxfl
 from jaxfl.algorithms.resolution import build
 from jaxfl.engine import profiling
 from jaxfl.problems.facts import facts_of
-from jaxfl.rounds.federated import Federated
 
 
 @pytest.fixture(autouse=True)
@@ -34,18 +31,6 @@ def test_phases_add_up(name: str) -> None:
     assert list(found.phases) == (
         ["whole"] if whole else ["draws", "samples", "gradients", "messages and server"]
     )
-
-
-@pytest.mark.full  # compiles the beginnings twice
-@pytest.mark.once
-def test_rounds_in_blocks_of_clients_begin_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also where both ends of a link remember shifts."""
-    problem = a_problem()
-    parts, key, state, hp = begun("soteriafl_sgd", problem, sigma=0.1, lr=0.1, batch=4, k=3)
-    whole = {name: part(key, state, problem, hp) for name, part in parts.items()}
-    monkeypatch.setattr(Federated, "block_sizes", lambda self, problem, hp: (2, 2))
-    for name, part in parts.items():
-        np.testing.assert_allclose(part(key, state, problem, hp), whole[name], 1e-4)
 
 
 def test_arithmetic_is_that_of_the_products() -> None:
@@ -76,21 +61,10 @@ def test_beginnings_depend_on_the_round() -> None:
     problem = a_problem()
     parts, key, state, hp = begun("cdp_sgd", problem, sigma=0.1, lr=0.1, batch=4, k=3)
     for name, part in parts.items():
+        part = jax.jit(part)
         seen = {float(part(key, state._replace(t=t), problem, hp)) for t in range(4)}
         assert len(seen) > 1, name
     parts, key, state, hp = begun("fedgd", problem, lr=0.1)
     moved = jax.tree.map(lambda a: a + 1 if a.dtype == "float32" else a, state)
-    at = [float(parts["gradients"](key, one, problem, hp)) for one in (state, moved)]
+    at = [float(jax.jit(parts["gradients"])(key, one, problem, hp)) for one in (state, moved)]
     assert at[0] != at[1]
-
-
-@pytest.mark.full  # measures for seconds; the tests above profile
-@pytest.mark.once
-def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
-    shell, words = Shell(capsys), "profile ldp_sgd --batch 3 --rounds 5"
-    text = shell(words).out
-    assert all(word in text for word in ("compilation", "gradients", "evaluation", "scratch"))
-    told: dict[str, Any] = json.loads(shell(words, "--json").out)
-    assert told["algorithm"] == "ldp_sgd"
-    assert told["round"] > 0
-    assert told["of_matmul"] == pytest.approx(told["flops"] / told["round"] / told["matmul"])

@@ -56,7 +56,6 @@ PRIVATE = [
     ("ldp_gd", jaxfl.Stop(loss=-1.0), {}),  # never reached, which tells as much
     ("ldp_sgd", jaxfl.Stop(gradients=1), {"batch": 4}),
     ("dp_fedavg", jaxfl.Stop(bits=1), FEDAVG),
-    ("dp_fedavg", jaxfl.Stop(gradients=1), FEDAVG),
 ]
 
 

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from rows import a_problem
 from test_callbacks import run
-from told import Shell, mistakes, refused
+from told import mistakes, refused
 
 import jaxfl
 from jaxfl.engine import compute, trackers
@@ -202,27 +202,6 @@ def test_a_tracker_that_is_slow_writes_less_often(tmp_path: Path) -> None:
     assert sum(calls) == 31
     ((_, series),) = of_tensorboard(tmp_path).values()
     assert list(series["loss"]) == list(range(31))
-
-
-@pytest.mark.full  # a run and two sweeps; the tests above track the same calls
-@needs("tensorboardX")
-def test_on_the_command_line(shell: Shell, tmp_path: Path) -> None:
-    """`run` and `sweep`, also of what has finished, which is written whole."""
-    usual = "--clients 5 --rounds 4 --eval-every 2 --no-plot --quiet"
-    first, grid = tmp_path / "first", tmp_path / "grid"
-    shell("run ldp_gd --lr 0.1", usual, "--out", first, "--track", f"tensorboard:{tmp_path}/a")
-    ((_, series),) = of_tensorboard(tmp_path / "a").values()
-    ds = jaxfl.load(first / "result.nc")
-    close(series["test_loss"], ds["round"].values, ds["test_loss"].values, "tensorboard")
-    shell("sweep ldp_gd --lr 0.1 0.2", usual, "--out", grid)
-    shell("sweep --quiet --no-plot --resume", grid, "--track", f"tensorboard:{tmp_path}/b")
-    assert of_tensorboard(tmp_path / "b").keys() == {
-        f"algorithm=ldp_gd,lr={lr},seed=0" for lr in (0.1, 0.2)
-    }
-    file = tmp_path / "file"
-    file.touch()
-    words = shell.refused("run ldp_gd", usual, "--out x --track", f"tensorboard:{file}/logs")
-    assert "Cannot write" in words
 
 
 @mistakes(
