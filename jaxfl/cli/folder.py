@@ -75,29 +75,23 @@ def cleared(folder: Path) -> None:
 def written(folder: Path, name: str, study: Study) -> Iterator[Callable[[], None]]:
     """A function that writes ``config.json``, once the folder is held.
 
-    What it writes is undone unless the plan of the study is written too.
+    A new one goes again, with its folder, unless the plan of the study is written too.
     """
-    files = folder / CONFIG, folder / PLANNED
     fresh = [place for place in (folder, *folder.parents) if not place.exists()]
-    before: list[bytes | None] = []
+    new: list[Path] = []
 
     def write() -> None:
-        before.extend(file.read_bytes() if file.exists() else None for file in files)
+        new.extend(file for file in [folder / CONFIG] if not file.exists())
         about = {"jaxfl": __version__, **record(), "command": name}
         text = json.dumps({**about, "study": dataclasses.asdict(study)}, indent=2) + "\n"
-        replace(files[0], lambda file: file.write(text.encode()))
+        replace(folder / CONFIG, lambda file: file.write(text.encode()))
 
     try:
         yield write
-    except BaseException:
-        if before and before[1] == (files[1].read_bytes() if files[1].exists() else None):
-            old = before[0]
-            if old is None:
-                files[0].unlink(missing_ok=True)
-            else:
-                replace(files[0], lambda file: file.write(old))
-        raise
     finally:
-        for place in () if begun(folder) else (folder / "chunks", *fresh):
-            with contextlib.suppress(OSError):  # other files are in it, or it is not there
-                place.rmdir()
+        if not begun(folder):
+            for file in new:
+                file.unlink(missing_ok=True)
+            for place in (folder / "chunks", *fresh):
+                with contextlib.suppress(OSError):  # other files are in it, or it is not there
+                    place.rmdir()

@@ -76,21 +76,16 @@ def test_resume_completes_what_is_missing_and_only_that(
 def test_a_killed_extension_is_finished_by_resume(
     finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shell: Shell
 ) -> None:
-    """Between config.json and the plan; after a mistake there both are as they were."""
+    """Between config.json and the plan."""
     folder, begun = tmp_path / "grid", "sweep --no-plot --lr 0.5 --extend"
     shutil.copytree(finished, folder)
-    before = (folder / "config.json").read_bytes()
 
     def full(*args: object) -> None:
-        killed.append((folder / "config.json").read_bytes())
         raise jaxfl.InputError("Cannot write it", "No space left on device")
 
-    killed: list[bytes] = []
     with monkeypatch.context() as patch:
         patch.setattr(store.Store, "write_list", full)
         shell(begun, folder, status=2)
-    assert (folder / "config.json").read_bytes() == before
-    (folder / "config.json").write_bytes(killed[0])
     assert "left: 6 runs in" in shell("sweep --no-plot --resume", folder).err
     ds = jaxfl.load(folder)
     assert ds["lr"].values.tolist() == [0.1, 0.3, 0.5]

@@ -19,17 +19,17 @@ from jaxfl.engine import store
 from jaxfl.engine.progress import Plan
 
 ROUNDING = 1e-5  # relative, where shapes differ
-SIGMA = {"sigma": [0.02, 0.05], "omega": [0, 3]}
-EPS = {"eps": [2.0, 5.0], "omega": [0, 3]}
+SIGMA = {"sigma": [0.02, 0.05], "lr": [0.1, 0.2]}
+EPS = {"eps": [2.0, 5.0], "lr": [0.1, 0.2]}
 CELLS, LARGER = 2 * 2, 3 * 3
-FIXED = {"clip": 2.0, "lr": 0.1}
+FIXED = {"clip": 2.0, "omega": 1}
 T, LONGER = 20, 30
 
 
 def more(grid: Mapping[str, list[Any]]) -> dict[str, list[Any]]:
     """One more value on each axis, not at its end."""
     (a, first), (b, second) = grid.items()
-    return {b: [7, *second], a: [*first[:1], 8.0, *first[1:]]}
+    return {b: [0.05, *second], a: [*first[:1], 8.0, *first[1:]]}
 
 
 def job(out: Path | None, grid: Mapping[str, Any] = SIGMA, rounds: Any = T, **options: Any) -> Any:
@@ -108,21 +108,20 @@ def test_runs_whose_noise_follows_from_the_rounds_begin_again(calls: Calls, tmp_
 def test_runs_with_a_schedule_over_all_rounds_begin_again(calls: Calls, tmp_path: Path) -> None:
     """Steps that are given for each round go on."""
     grid = {"lr": [0.1, "cosine:0.1", "step:0.1,0.05,10"], "sigma": [0.05]}
-    numbers = {"clip": 2.0, "omega": 1}
-    job(tmp_path, grid, **numbers)
+    job(tmp_path, grid)
     calls.clear()
     plans: list[Plan] = []
-    found = job(tmp_path, grid, LONGER, **numbers, extend=True, announce=plans.append)
+    found = job(tmp_path, grid, LONGER, extend=True, announce=plans.append)
     assert plans[0].continued == 4
     assert calls.spent == 4 * (LONGER - T) + 2 * LONGER
-    agree(found, job(None, grid, LONGER, **numbers))
+    agree(found, job(None, grid, LONGER))
 
 
 @pytest.mark.once
 def test_privacy_of_continued_runs_is_that_of_an_extended_run(tmp_path: Path) -> None:
     """Batches of the first rounds have slots for T rounds, which add to delta."""
     numbers, problem = {"clip": 2.0, "batch": 20, "lr": 0.1, "sigma": 0.5}, a_problem(m=200)
-    options: dict[str, Any] = dict(algorithm="ldp_sgd", seeds=1, problem=problem)
+    options: dict[str, Any] = dict(algorithm="ldp_sgd", seeds=1, problem=problem, omega=None)
     grid = {name: [value] for name, value in numbers.items()}
     job(tmp_path, grid, 2, **options)
     found = job(tmp_path, grid, 200, extend=True, **options)
@@ -180,7 +179,7 @@ def test_unfinished_sweeps_grow_and_extensions_are_killed(
 @pytest.mark.once
 def test_what_was_fixed_becomes_an_axis(tmp_path: Path) -> None:
     """A number, an algorithm, a part of it, the number of rounds, numbers beside a schedule."""
-    small: dict[str, Any] = dict(algorithm=["soteriafl_gd"], grid={"sigma": [0.05, 0.1]})
+    small: dict[str, Any] = dict(algorithm="soteriafl_gd", grid={"sigma": [0.05, 0.1]}, lr=0.1)
     job(tmp_path, **small)
     plans: list[Plan] = []
     larger: dict[str, Any] = dict(
@@ -191,15 +190,15 @@ def test_what_was_fixed_becomes_an_axis(tmp_path: Path) -> None:
     found = job(tmp_path, **larger, extend=True, announce=plans.append)
     assert (plans[0].finished, plans[0].continued, plans[0].runs) == (4, 0, 32)
     agree(found, job(None, **larger))
-    parts: dict[str, Any] = dict(grid={"sigma": [0.05], "compressor": ["natural"]})
-    both = {"sigma": [0.05], "compressor": ["random_k", "natural"], "participation": ["everyone"]}
-    job(tmp_path / "parts", **parts)
+    few: dict[str, Any] = {"sigma": 0.05, "lr": 0.1, "compressor": ["natural"], "omega": None}
+    both = {**few, "compressor": ["random_k", "natural"], "participation": ["everyone"]}
+    job(tmp_path / "parts", few)
     agree(job(tmp_path / "parts", both, extend=True), job(None, both))
 
 
 REFUSED: list[tuple[dict[str, Any], str]] = [
-    ({"grid": {"sigma": [0.02, 0.3], "omega": [0, 3]}}, "its sigma has 0.05, and this"),
-    ({"grid": {"sigma": [0.02, 0.05, 1.0]}}, "its omega has 0, 3"),
+    ({"grid": {"sigma": [0.02, 0.3], "lr": [0.1, 0.2]}}, "its sigma has 0.05, and this"),
+    ({"grid": {"sigma": [0.02, 0.05, 1.0], "lr": [0.1]}}, "its lr has 0.2"),
     ({"seeds": 1}, "its seeds has 1"),
     ({"algorithm": "cdp_gd"}, "its algorithm has soteriafl_gd"),
     ({"rounds": 10}, "rounds = 10 lies before round 20"),

@@ -162,9 +162,7 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
     for content in (b"", b"not a result\n", b"CDF\x02", b"PK\x03\x04" * 9):
         path.write_bytes(content)
         refused(lambda: jaxfl.load(path), r"other\.nc")
-    for place in (tmp_path / "none.nc", tmp_path):
-        refused(lambda at=place: jaxfl.load(at), place.name)
-    refused(lambda: jaxfl.load(None), "path = None must be a path")
+    refused(lambda: jaxfl.load(tmp_path / "none.nc"), "none.nc")
     xarray.Dataset({"a": ("b", [1.0])}).to_netcdf(path, engine="scipy")
     refused(lambda: jaxfl.load(path), "has no digest of its contents, as files of .* other prog")
 
@@ -188,8 +186,7 @@ def test_a_run_extended_in_its_folder(tmp_path: Path) -> None:
 def test_a_failed_write_leaves_the_old_file(
     run: jaxfl.Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for place in (".", tmp_path):
-        refused(lambda at=place: run.save(at), "it is a folder, and a result is a file")
+    refused(lambda: run.save(tmp_path), "it is a folder, and a result is a file")
     refused(lambda: run.save(tmp_path / "run.csv"), "names a table, and results are netCDF files")
     path = run.save(tmp_path / "run.nc")
     before = path.read_bytes()
