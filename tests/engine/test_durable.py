@@ -20,7 +20,7 @@ from told import refused
 import jaxfl
 from jaxfl.core.errors import JaxflWarning
 from jaxfl.core.files import NO_DIGEST, sealed
-from jaxfl.engine import compute, store
+from jaxfl.engine import store
 from jaxfl.engine.progress import Plan
 
 GRID = {"lr": [0.05, 0.1, 0.2], "sigma": [0.01, 0.02, 0.03]}
@@ -177,7 +177,6 @@ def test_room_is_looked_for_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 SLICES = {"lr": [0.05, 0.1, 0.2], "sigma": [0.01]}
 SLICED: dict[str, Any] = dict(grid=SLICES, rounds=60, seeds=2, runs_at_once=4)  # two chunks
-SHIFTS: dict[str, Any] = dict(algorithm="soteriafl_gd", k=3)
 
 
 class Killed(BaseException):
@@ -200,38 +199,6 @@ def killed(folder: Path, monkeypatch: pytest.MonkeyPatch, saves: int, **options:
             job(folder, **{**SLICED, **options})
     assert files[-1].name.replace("state", "chunk") not in written(folder)
     return files[-1]
-
-
-@pytest.mark.parametrize(
-    ("options", "saves"),
-    [({}, 3), ({}, 8), ({**SHIFTS, "storage": "bfloat16"}, 2), ({"eval_every": 0}, 1)],
-)
-def test_a_killed_chunk_continues(
-    options: dict[str, Any],
-    saves: int,
-    calls: Calls,
-    often: None,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """At the round of its checkpoint, bit for bit; the checkpoint goes with the end of the chunk."""
-    if "storage" in options:
-        made = jaxfl.algorithm(options["algorithm"], storage=options["storage"])
-        options = {"algorithm": made, "k": options["k"]}
-    monkeypatch.setattr(compute, "rounds_of_call", lambda work: 7)
-    full = job(**SLICED, **options)
-    assert calls.rounds == [*range(60), *range(60)]
-    folder = tmp_path / "sweep"
-    left = killed(folder, monkeypatch, saves, **options)
-    with np.load(left) as held:
-        t = int(held["state0"].flat[0])
-    assert 0 < t < 60
-    calls.clear()
-    again = job(folder, resume=True, **SLICED, **options)
-    xarray.testing.assert_equal(again, full)
-    one = [*range(t, 60)]
-    assert calls.rounds == (one if "00001" in left.name else [*one, *range(60)])
-    assert sorted(written(folder)) == ["chunk-00000.npz", "chunk-00001.npz"]
 
 
 def _edited(file: Path, change: Callable[[dict[str, Any], dict[str, Any]], object]) -> None:

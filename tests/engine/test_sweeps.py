@@ -247,19 +247,6 @@ def test_algorithms_have_draws_of_their_own_unless_paired(paired: bool) -> None:
     assert np.isclose(one, other) == paired
 
 
-TWO = {"lr": [0.1, 0.2], "sigma": [0.1, 0.3]}
-
-
-@BOTH
-def test_other_cells_of_one_program_change_no_bit(code: str) -> None:
-    """The same shapes, hence the same program: a neighbour's numbers are none of a cell's business."""
-    base = quick("ldp_sgd", TWO, seeds=[3, 8], **FREE)
-    ds = quick("ldp_sgd", {"lr": [0.1, 0.9], "sigma": [0.1, 2.0]}, seeds=[3, 5], **FREE)
-    here = {"lr": 0.1, "sigma": 0.1, "seed": 3}
-    for name in ("loss", "direction", "grad_norm_sq", *COUNTS):
-        np.testing.assert_array_equal(ds[name].sel(here), base[name].sel(here))
-
-
 # --- one program ---------------------------------------------------------------------------------
 
 
@@ -482,14 +469,10 @@ def test_a_broken_gradient_bound_is_flagged() -> None:
         return quick(build, {"gradient_bound": bounds}, 1, seeds=seeds, **given).squeeze()
 
     each = [float(broken([1e-3], [seed])["broken"]) for seed in range(4)]
-    bounds = [0.9 * max(each), 2 * max(each)]
-    found = broken(bounds, 4)
+    found = broken([0.9 * max(each), 2 * max(each)], 4)
     assert max(each) > each[0]
     assert found["flag"].values.tolist() == [1, 0]
     np.testing.assert_allclose(found["broken"], [max(each), np.nan], 1e-6)
-    for bound in bounds:
-        run = alone(build, int(np.argmax(each)), 1, gradient_bound=bound, **given)
-        assert bool(run.privacy().note) == (bound < max(each))
 
 
 @pytest.mark.once
