@@ -360,6 +360,8 @@ ON_EIGHT = """
     alone = {{name: small(name, devices=one) for name in {shapes}}}
     for name in alone:
         near(small(name), alone[name])
+    if not {names}:
+        raise SystemExit
 
     out = Path({out!r}) / "sweep"
     with pytest.raises(KeyboardInterrupt):
@@ -389,10 +391,10 @@ ON_EIGHT = """
     [([], ["11 cells"]), (["soteriafl_saga", "soteriafl_svrg"], list(SHAPES))],
 )
 def test_eight_devices(names: list[str], shapes: list[str], tmp_path: Path) -> None:
-    """Runs split over devices, clients split over devices, and a sweep that was begun on one."""
+    """Runs split over devices; in full also clients, and a sweep that was begun on one."""
     code = ON_EIGHT.format(out=str(tmp_path), names=names, shapes=shapes)
     text = end(start(code, XLA_FLAGS=eight()))
-    assert "all of it" in text
+    assert not names or "all of it" in text
 
 
 def stop_at_once(now: Any) -> None:

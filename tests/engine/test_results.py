@@ -14,7 +14,6 @@ from told import refused
 
 import jaxfl
 from jaxfl import privacy
-from jaxfl.core.files import locked
 from jaxfl.engine import dataset, results
 from jaxfl.engine.runs import Record
 
@@ -165,22 +164,6 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
     refused(lambda: jaxfl.load(tmp_path / "none.nc"), "none.nc")
     xarray.Dataset({"a": ("b", [1.0])}).to_netcdf(path, engine="scipy")
     refused(lambda: jaxfl.load(path), "has no digest of its contents, as files of .* other prog")
-
-
-def test_a_run_extended_in_its_folder(tmp_path: Path) -> None:
-    """The folder is held meanwhile, and has the longer result; ``Run.extend`` leaves it as it is."""
-    given: Any = {"lr": 0.1, "sigma": 1.0, "batch": 4, "out": tmp_path}
-    run = jaxfl.simulate("ldp_sgd", a_problem(), jax.random.key(0), 3, **given)
-    assert jaxfl.load(tmp_path).identical(run.dataset())
-    beside = run.extend(5).dataset()
-    assert jaxfl.load(tmp_path).identical(run.dataset())
-    with locked(tmp_path):
-        longer = lambda: jaxfl.simulate("ldp_sgd", a_problem(), None, 5, extend=True, **given)  # noqa: E731
-        refused(longer, "is in use by process")
-    longer()
-    found = jaxfl.load(tmp_path)
-    for name in ("loss", "x", "gradients", "round"):  # planned for 5 rounds, and for 3
-        np.testing.assert_array_equal(found[name], beside[name], err_msg=name)
 
 
 def test_a_failed_write_leaves_the_old_file(
