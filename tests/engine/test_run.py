@@ -18,9 +18,8 @@ from told import refused
 import jaxfl
 from jaxfl.algorithms.resolution import build
 from jaxfl.core.errors import JaxflWarning
-from jaxfl.core.types import Info, ProblemFacts
+from jaxfl.core.types import ProblemFacts
 from jaxfl.engine import compute, program
-from jaxfl.engine.loop import MOST_OF_CALL
 from jaxfl.problems.facts import facts_of
 
 NUMBERS = {**QUIET, "k": 3, "batch": 4}
@@ -132,19 +131,6 @@ def test_a_run_goes_on_only_as_itself(key: jax.Array, tmp_path: Path) -> None:
     refused(lambda: run.extend(3), "lies before round 4")
     longer = jaxfl.simulate("ldp_sgd", problem, key, 4, **mine).extend(np.int64(6))
     assert longer.metrics["mine"].shape == (7,)
-
-
-def test_a_long_call_cannot_overflow(key: jax.Array, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of 2^16 - 1 rounds that count 2^16 - 1 gradients each: their lower bits fit half of them."""
-    most = 2**16 - 1
-
-    def round(key: Any, state: Any, problem: Any, hp: Any) -> Any:
-        return state._replace(t=state.t + 1), Info(jnp.int32(1), jnp.int32(0), jnp.int32(most))
-
-    monkeypatch.setattr(compute, "rounds_of_call", lambda work: MOST_OF_CALL)
-    greedy = jaxfl.algorithm("ldp_gd")._replace(round=round)
-    run = jaxfl.simulate(greedy, a_problem(), key, most, eval_every=0, **QUIET)
-    assert run.log.total == {"clients": most, "coordinates": 0, "gradients": most**2, "clamped": 0}
 
 
 @pytest.mark.once

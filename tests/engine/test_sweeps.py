@@ -293,18 +293,6 @@ def test_lengths_are_numbers_too() -> None:
     assert cell["loss"].sel(round=[7, 8]).isnull().all()
 
 
-@pytest.mark.full  # four programs; cells with numbers are compared below and above
-def test_schedules_are_numbers_too() -> None:
-    """Each over its own run's rounds, beside plain numbers."""
-    warm = jaxfl.schedule(lambda t: 0.05 * min(t + 1, 4), "warm")
-    axis = ["cosine:0.3", 0.1, warm]
-    ds = quick("ldp_gd", {"lr": axis, "rounds": [5, 8]}, None, sigma=0.1)
-    assert ds["lr"].values.tolist() == ["cosine:0.3", "0.1", "warm"]
-    for label, lr, rounds in (("cosine:0.3", axis[0], 5), ("warm", warm, 8)):
-        run = alone("ldp_gd", 0, rounds, lr=lr, sigma=0.1)
-        agree(run, ds.isel(algorithm=0, seed=0).sel(lr=label, rounds=rounds))
-
-
 # --- axes that are programs ----------------------------------------------------------------------
 
 
