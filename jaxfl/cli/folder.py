@@ -11,9 +11,10 @@ from pathlib import Path
 
 from jaxfl.cli.imports import CONFIG, record
 from jaxfl.cli.options import Study
+from jaxfl.cli.parser import parse
 from jaxfl.cli.written import command
 from jaxfl.core.checks import conforms
-from jaxfl.core.errors import require
+from jaxfl.core.errors import InputError, require
 from jaxfl.core.files import locked, reading, replace
 from jaxfl.core.version import __version__
 from jaxfl.engine.results import RESULT
@@ -32,13 +33,16 @@ def read(folder: Path, name: str) -> Study:
     file = folder / CONFIG
     with reading(file, "run or sweep of this version of jaxfl", "name the folder of one"):
         about = json.loads(file.read_text("utf-8"))
-        conforms(CONFIG, about, {"command": str, "study": dict})
-        study = Study.from_json(about["study"], file)
+        conforms(CONFIG, about, {"command": str, "words": [str], "assumed": {str: str}})
     other = about["command"]
     kinds = f"{folder} holds a {other}, and no {name}"
     way = f"continue with {command(other, '--resume', folder)}"
     require(other == name, kinds, way)
-    return study
+    try:
+        study, _ = parse(name, about["words"])
+    except InputError as error:
+        raise error.within(str(file)) from None
+    return dataclasses.replace(study, assumed=about["assumed"])
 
 
 def kind_of(folder: Path) -> str:
@@ -82,8 +86,8 @@ def written(folder: Path, name: str, study: Study) -> Iterator[Callable[[], None
 
     def write() -> None:
         new.extend(file for file in [folder / CONFIG] if not file.exists())
-        about = {"jaxfl": __version__, **record(), "command": name}
-        text = json.dumps({**about, "study": dataclasses.asdict(study)}, indent=2) + "\n"
+        about = {"jaxfl": __version__, **record(), "command": name, "words": study.words}
+        text = json.dumps({**about, "assumed": study.assumed}, indent=2) + "\n"
         replace(folder / CONFIG, lambda file: file.write(text.encode()))
 
     try:

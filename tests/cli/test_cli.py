@@ -328,7 +328,7 @@ def test_another_configuration_needs_force(finished: Path, shell: Shell) -> None
     assert held(finished) == before
     shell(other, "--force")
     assert set(held(finished)) == set(before)
-    assert json.loads((finished / "config.json").read_text())["study"]["seeds"] == [5]
+    assert json.loads((finished / "config.json").read_text())["words"][-2:] == ["--seed", "5"]
 
 
 @pytest.mark.parametrize("mark", ["sweep", "another", "nothing"])
@@ -337,7 +337,7 @@ def test_what_is_not_of_a_run_is_never_replaced(mark: str, tmp_path: Path, shell
     said = "holds a run or a sweep already"
     if mark != "nothing":
         said = f"{tmp_path} holds {'a sweep' if mark == 'sweep' else 'another config.json'}"
-        about = {"command": "sweep", "study": {}} if mark == "sweep" else {}
+        about = {"command": "sweep"} if mark == "sweep" else {}
         (tmp_path / "config.json").write_text(json.dumps(about))
     before = held(tmp_path)
     for more in ("", "--force"):

@@ -171,7 +171,7 @@ def test_what_the_folder_says_is_checked(finished: Path, tmp_path: Path, shell: 
         assert says in shell("sweep", words, "--extend", folder, status=2).err.replace("= ", "")
     for was, now, words in (
         ("0.3", "0.4", "holds other runs: its lr has 0.3"),
-        ('"clients"', '"light_speed"', "has the option --light-speed, which"),
+        ("--clients", "--light-speed", "config.json: There is no option --light-speed"),
     ):
         text = (finished / "config.json").read_text()
         (folder / "config.json").write_text(text.replace(was, now))

@@ -123,9 +123,10 @@ def test_a_damaged_result_is_read_knowingly(
 
 # --- config.json ---------------------------------------------------------------------------------
 
-CONFIGS: list[tuple[str, Any]] = [
-    ("clients", ["3"]), ("lr", [[1]]), ("hidden", [["x"]]), ("dtype", ["float8"]), ("rounds", "many"),
-    ("seeds", [1.5]), ("numbers", 3), ("data_option", [[]]), ("alpha", ["nan"]), ("assumed", []),
+CONFIGS: list[dict[str, Any]] = [
+    {"words": 3}, {"words": [1.5]}, {"words": ["--lr", "x"]}, {"words": ["--dtype", "float8"]},
+    {"words": ["--clients"]}, {"words": ["--data-option", "a"]}, {"words": ["no_algorithm"]},
+    {"words": ["--hidden", "3", "x"]}, {"words": ["--seeds", "1.5"]}, {"assumed": []}, {"command": 3},
 ]  # fmt: skip
 
 
@@ -133,16 +134,8 @@ def test_fields_of_a_config(
     finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = Path(shutil.copytree(finished / "run", tmp_path / "out"))
-    file, text = folder / "config.json", (folder / "config.json").read_text()
-    contents = ["", "{", "[]", "{}"]
-    for name, value in CONFIGS:
-        about = json.loads(text)
-        place = about["study"]
-        if name not in place:
-            place = place["numbers" if name in ("lr", "rounds") else "options"]
-        place[name] = value
-        contents.append(json.dumps(about))
-    for content in contents:
+    file, about = folder / "config.json", json.loads((folder / "config.json").read_text())
+    for content in ("", "{", "[]", "{}", *(json.dumps({**about, **one}) for one in CONFIGS)):
         file.write_text(content)
         for how in ("--resume", "--extend"):
             assert main(["run", how, str(folder), "--quiet"]) == 2

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from clusters import cluster, port
+from clusters import cluster
 from test_durable import near, written
 from test_executors import ONE, job
 from told import refused
@@ -56,19 +56,6 @@ def test_an_absent_package_is_one_sentence(name: str, monkeypatch: pytest.Monkey
     text = {"distributed": "dask://127.0.0.1:1", "ray": "ray", "submitit": "slurm"}[name]
     extra = {"distributed": "dask", "submitit": "slurm"}.get(name, name)
     refused(lambda: executors.read(text), rf"needs the package {name}: .*jaxfl\[{extra}\]")
-
-
-@QUIET
-@pytest.mark.full  # waits for what does not answer
-@pytest.mark.parametrize("name", ["dask", "ray"])
-def test_an_unreachable_scheduler_is_one_sentence(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    needs(ENGINES[name])
-    monkeypatch.setattr(executors, "PATIENCE", 2)
-    monkeypatch.setenv("RAY_ADDRESS", f"127.0.0.1:{port()}")
-    text = "ray" if name == "ray" else f"dask://127.0.0.1:{port()}"
-    refused(lambda: executors.read(text), "cannot be reached .*: start one with `(ray|dask)")
 
 
 @QUIET
