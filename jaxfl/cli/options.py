@@ -10,7 +10,8 @@ import inspect
 import json
 from typing import Any, NamedTuple
 
-from jaxfl.cli.written import LIMITS, Among, Read, flag, pair, real, records, rounds, text, whole
+from jaxfl.cli import written
+from jaxfl.cli.written import LIMITS, Among, Read, flag, real, text, whole
 from jaxfl.core.errors import require
 from jaxfl.engine.stopping import Stop
 
@@ -160,16 +161,16 @@ class Setup:
 
     algorithm: str = ""
 
-    data: str = _posed("digits")
-    data_option: dict[str, Any] = option(dict, pair, "repeat")
-    data_dir: str | None = _one()
-    test_data: str | None = _one()
+    data: str = _posed("digits", written.data)
+    data_option: dict[str, Any] = option(dict, written.pair, "repeat")
+    data_dir: str | None = _one(written.path)
+    test_data: str | None = _one(written.path)
     test_share: float | None = _one(SHARE)
     validation_share: float | None = _one(SHARE)
     clients: int | None = _posed(None, whole(1))
     partition: str | None = _posed(None)
     alpha: float | None = _posed(None, POSITIVE)
-    partition_option: dict[str, Any] = option(dict, pair, "repeat")
+    partition_option: dict[str, Any] = option(dict, written.pair, "repeat")
     weights: str = option("equal", Among("equal", "samples"))
     data_seed: int = option(0, SEED)
 
@@ -182,7 +183,7 @@ class Setup:
     constraint: str | None = _one()
     clip_by: str = _posed("whole", Among("whole", "layer"))
     dtype: str = option("float32", Among("float32", "float64"))
-    eval_records: int | str | None = _one(records)
+    eval_records: int | str | None = _one(written.records)
 
     compressor: str | None = _built(None)
     sampler: str | None = _built(None)
@@ -222,7 +223,7 @@ class Counts:
       --unpaired                draw separately for each setting, not once per seed; of sweeps
     """
 
-    rounds: list[int | None] | None = _one(rounds, "axis")
+    rounds: list[int | None] | None = _one(written.rounds, "axis")
     seed: list[int] | None = _one(SEED, "axis")
     seeds: int | None = _one(whole(1, MOST))
     unpaired: bool = option(False, None, alone="sweep")
@@ -263,7 +264,7 @@ class Session:
 
     memory: int | None = _one(whole(1))
     on: str | None = _one()
-    slurm_option: dict[str, str] = option(dict, pair, "repeat")
+    slurm_option: dict[str, str] = option(dict, written.pair, "repeat")
     chunk_seconds: float | None = _one(POSITIVE, alone="sweep")
     strict: bool = option(False, None)
 
