@@ -1,7 +1,6 @@
 """The record of numbers: what every algorithm computes, draws, counts and proves.
 
 python tests/record.py compare [WORD ...]   the differences between the record and this code; exit 1 if any
-python tests/record.py compare --runs       each run of a sweep by `simulate`, with the key that it had
 python tests/record.py write [WORD ...]     record again the cases whose names hold a word, or all
 python tests/record.py show WORD            what is recorded
 
@@ -9,8 +8,7 @@ python tests/record.py show WORD            what is recorded
 
 `cases.py` lists what is run.  Counts, bits, draws and words are equal exactly, numbers of the host
 (noise, eps) to :data:`HOST`, and what rounds compute to :data:`SINGLE` or :data:`DOUBLE`, relative to the
-largest entry of an array.  Every run has its key, so that it can be made again where seeds become keys
-in another way.  What this code has and the record has not is no difference.
+largest entry of an array.  What this code has and the record has not is no difference.
 """
 
 from __future__ import annotations
@@ -261,7 +259,7 @@ def swept(case: Case, key: Any, grid: Mapping[str, Any] | None = None, **more: A
 
 
 def sweep(case: Case, key: Any) -> Runs:
-    return of_sweep(swept(case, key), case, key)
+    return of_sweep(swept(case, key), case)
 
 
 def sweep_resumed(case: Case, key: Any) -> Runs:
@@ -277,7 +275,7 @@ def sweep_resumed(case: Case, key: Any) -> Runs:
             swept(case, key, out=out, runs_at_once=2, progress=interrupt)
         except KeyboardInterrupt:
             assert not (out / "result.nc").exists()
-        return of_sweep(swept(case, key, out=out, resume=True, runs_at_once=2), case, key)
+        return of_sweep(swept(case, key, out=out, resume=True, runs_at_once=2), case)
 
 
 def sweep_extended(case: Case, key: Any) -> Runs:
@@ -288,13 +286,13 @@ def sweep_extended(case: Case, key: Any) -> Runs:
         swept(case, key, few, out=out, seeds=SEEDS[:1])
         ds = swept(case, key, out=out, extend=True)
         longer = swept(case, key, out=out, extend=True, rounds=case.rounds + 2)
-    found = of_sweep(ds, case, key)
-    more = of_sweep(longer, case, key)
+    found = of_sweep(ds, case)
+    more = of_sweep(longer, case)
     return {**found, **{f"{label},longer": one for label, one in more.items()}}
 
 
-def of_sweep(ds: Any, case: Case, key: Any) -> Runs:
-    """Each run of a sweep, with its setting and its key."""
+def of_sweep(ds: Any, case: Case) -> Runs:
+    """Each run of a sweep, by its setting."""
     found: Runs = {}
     axes = [str(name) for name in results.config(ds)["axes"]]
     for place in itertools.product(*(range(ds.sizes[axis]) for axis in axes)):
@@ -306,11 +304,7 @@ def of_sweep(ds: Any, case: Case, key: Any) -> Runs:
             setting[axis] = value if text else float(value)
         for seed in ds["seed"].values.tolist():
             label = ",".join(f"{k}={v}" for k, v in {**setting, "seed": seed}.items())
-            one = of_cell(cell.sel(seed=seed), case)
-            paired = case.options.get("paired", True)
-            one["key"] = words(key_of_seed(case, key, seed, setting, paired))
-            one["setting"] = setting
-            found[label] = one
+            found[label] = of_cell(cell.sel(seed=seed), case)
     return found
 
 
@@ -333,36 +327,6 @@ def of_cell(ds: Any, case: Case) -> Found:
         elif not name.startswith("applies_"):
             add_variable(found, name, values, case.double)
     return found
-
-
-def key_of_seed(case: Case, key: Any, seed: int, setting: Mapping[str, Any], paired: bool) -> Any:
-    """The rule of 0.2.0: a run is that of its seed, or of its seed and the words of its setting."""
-    key = jax.random.fold_in(key, seed)
-    if paired:
-        return key
-    values = {**case.numbers, **setting}
-    given = sorted((name, value) for name, value in values.items() if name != "algorithm")
-    label = "|".join(
-        f"{k}={v if isinstance(v, str) else format(float(v), '.12g')}" for k, v in given
-    )
-    salts = np.frombuffer(hashlib.sha256(f"{case.algorithm}|{label}".encode()).digest()[:8], "<u4")
-    return jax.random.fold_in(jax.random.fold_in(key, salts[0]), salts[1])
-
-
-def one_of_sweep(case: Case, found: Found) -> Found:
-    """The run of a sweep as `simulate` makes it, with the key and the setting that it had."""
-    setting = dict(found["setting"])
-    name = setting.pop("algorithm", case.algorithm)
-    problem = problem_of(setting.pop("problem", case.problem))
-    rounds = int(setting.pop("rounds", found["exact"]["rounds"][-1]))
-    parts = {k: setting.pop(k) for k in ("participation",) if k in setting}
-    algorithm = jaxfl.algorithm(name, **parts)
-    names = algorithm.names
-    numbers = {k: v for k, v in {**case.numbers, **setting}.items() if k in names}
-    more = {"noise": case.options["noise"]} if "noise" in case.options else {}
-    options = {"eval_every": EVERY, "metrics": POINT, **more}
-    one = jaxfl.simulate(algorithm, problem, key_of(found["key"]), rounds, **options, **numbers)
-    return of_run(one, case)[""]
 
 
 WAYS: dict[str, Callable[[Case, Any], Runs]] = {
@@ -408,8 +372,8 @@ def close(a: Any, b: Any, most: float) -> bool:
     return bool(np.allclose(a, b, rtol=0.0, atol=most * scale, equal_nan=True))
 
 
-def differences(name: str, recorded: Runs, now: Runs, shared: bool = False) -> Iterator[str]:
-    """One line for each; with ``shared`` what one of them lacks is none."""
+def differences(name: str, recorded: Runs, now: Runs) -> Iterator[str]:
+    """One line for each."""
     single = DOUBLE if name in cases() and cases()[name].double else SINGLE
     limits = {"exact": 0.0, "host": HOST, "single": single}
     for label, old in recorded.items():
@@ -418,14 +382,13 @@ def differences(name: str, recorded: Runs, now: Runs, shared: bool = False) -> I
             yield f"{where}: it is not there any more"
             continue
         new = now[label]
-        if not shared and old.get("key") != new.get("key"):
+        if "key" in new and old.get("key") != new["key"]:
             yield f"{where}: key {old.get('key')}, now {new.get('key')}"
         for kind, most in limits.items():
             for key, was in old.get(kind, {}).items():
                 here = new.get(kind, {})
                 if key not in here:
-                    if not shared:
-                        yield f"{where}: {kind} {key} is missing"
+                    yield f"{where}: {kind} {key} is missing"
                     continue
                 same = equal(was, here[key]) if kind == "exact" else close(was, here[key], most)
                 if not same:
@@ -435,14 +398,6 @@ def differences(name: str, recorded: Runs, now: Runs, shared: bool = False) -> I
 def short(value: Any) -> str:
     text = json.dumps(value)
     return text if len(text) <= 160 else f"{text[:157]}..."
-
-
-def by_runs(name: str, recorded: Runs) -> Runs:
-    """Each recorded run of a sweep by `simulate`."""
-    case = cases()[name]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return {label: one_of_sweep(case, one) for label, one in recorded.items()}
 
 
 # --- the file ------------------------------------------------------------------------------------
@@ -465,15 +420,15 @@ def write(found: Mapping[str, Runs]) -> None:
 # --- the command line ----------------------------------------------------------------------------
 
 
-def work(names: Sequence[str], recorded: Mapping[str, Runs] | None, cheap: bool) -> dict[str, Any]:
-    """In a process of its own: what these cases compute, or their sweeps run by run, and CPU seconds."""
+def work(names: Sequence[str], cheap: bool) -> dict[str, Any]:
+    """In a process of its own: what these cases compute, and CPU seconds."""
     jax.config.update("jax_platforms", "cpu")
     jax.config.update("jax_disable_most_optimizations", cheap)
     found = {}
     for name in names:
         began = time.process_time()
         try:
-            made = observed(name) if recorded is None else by_runs(name, recorded[name])
+            made = observed(name)
         except Exception as error:  # of one case: the others are still told
             made = {"": {"exact": {"error": f"{type(error).__name__}: {error}"}}}
         found[name] = json.loads(json.dumps(made)), time.process_time() - began
@@ -487,18 +442,13 @@ def groups_of(names: Sequence[str]) -> list[list[str]]:
     return [group[i : i + GROUP] for group in groups for i in range(0, len(group), GROUP)]
 
 
-def all_of(
-    names: Sequence[str], recorded: Mapping[str, Runs] | None, jobs: int, cheap: bool
-) -> Iterator[dict[str, Runs]]:
+def all_of(names: Sequence[str], jobs: int, cheap: bool) -> Iterator[dict[str, Runs]]:
     """The cases, group by group as processes finish them."""
     if cheap:
         os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {flags()}"
     context, total = multiprocessing.get_context("spawn"), 0.0
     with concurrent.futures.ProcessPoolExecutor(jobs, context) as pool:
-        parts = [
-            pool.submit(work, group, recorded and {n: recorded[n] for n in group}, cheap)
-            for group in groups_of(names)
-        ]
+        parts = [pool.submit(work, group, cheap) for group in groups_of(names)]
         for part in concurrent.futures.as_completed(parts):
             found = part.result()
             for name, (_, seconds) in found.items():
@@ -508,9 +458,9 @@ def all_of(
     print(f"{total:.0f} seconds of processors", file=sys.stderr)
 
 
-def compared(recorded: Mapping[str, Runs], now: Mapping[str, Runs], shared: bool) -> int:
+def compared(recorded: Mapping[str, Runs], now: Mapping[str, Runs]) -> int:
     """Print the differences, a few of each run, and return their number."""
-    lines = [d for name in now for d in differences(name, recorded[name], now[name], shared)]
+    lines = [d for name in now for d in differences(name, recorded[name], now[name])]
     for where, group in itertools.groupby(lines, lambda line: line.split(": ")[0]):
         here = list(group)
         more = [f"{where}: and {len(here) - SHOWN} more"] if len(here) > SHOWN else []
@@ -536,7 +486,6 @@ def parsed() -> argparse.Namespace:
     )
     parser.add_argument("command", choices=("compare", "write", "show"))
     parser.add_argument("words", nargs="*")
-    parser.add_argument("--runs", action="store_true")
     parser.add_argument("--optimized", action="store_true")
     parser.add_argument("--jobs", type=int, default=2)
     return parser.parse_intermixed_args()
@@ -547,7 +496,7 @@ def recorded_again(
 ) -> int:
     """Write what is computed as it comes; a case that fails keeps what it had."""
     kept, failed = {n: runs for n, runs in recorded.items() if n in cases()}, 0
-    for part in all_of(chosen, None, given.jobs, not given.optimized):
+    for part in all_of(chosen, given.jobs, not given.optimized):
         for name, runs in part.items():
             if error := error_of(runs):
                 print(f"{name}: {error}")
@@ -573,12 +522,10 @@ def main() -> int:
     for name in absent:
         print(f"{name}: it is not recorded")
     chosen = [n for n in chosen if n in recorded]
-    if given.runs:
-        chosen = [n for n in chosen if cases()[n].how.startswith("sweep")]
     now: dict[str, Runs] = {}
-    for part in all_of(chosen, recorded if given.runs else None, given.jobs, not given.optimized):
+    for part in all_of(chosen, given.jobs, not given.optimized):
         now |= part
-    return int(compared(recorded, now, given.runs) + len(absent) > 0)
+    return int(compared(recorded, now) + len(absent) > 0)
 
 
 if __name__ == "__main__":

@@ -6,13 +6,12 @@ import inspect
 import math
 from collections import ChainMap
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 from jaxfl.algorithms.registry import ALGORITHMS, algorithm
 from jaxfl.algorithms.roles import BY_NAME, part
 from jaxfl.cli.options import DEFAULTS, Setup
-from jaxfl.cli.written import flag
+from jaxfl.cli.written import LEAF, flag, is_file, of_leaf
 from jaxfl.core.checks import bind
 from jaxfl.core.errors import InputError, require
 from jaxfl.core.params import known
@@ -25,10 +24,9 @@ from jaxfl.data.splits import split
 from jaxfl.problems import models, public
 from jaxfl.problems.problem import make_problem
 
-__all__ = ["DATA", "DEMO", "LEAF", "choose_algorithm", "choose_problem", "is_file", "of_leaf"]
+__all__ = ["DATA", "DEMO", "choose_algorithm", "choose_problem"]
 
 DEMO = "soteriafl_sgd"  # what `jaxfl run` runs without ALGORITHM
-LEAF = "leaf:"
 # what --data may name; registered data sets join it
 DATA: Mapping[str, Callable[..., Any]] = ChainMap({f"{LEAF}FOLDER": leaf}, LOADERS)
 
@@ -87,11 +85,6 @@ def _natural(setup: Setup, whose: str, *more: str) -> None:
         require(not given, other, "leave it out", **{flag(name): given})
 
 
-def of_leaf(name: str) -> str | None:
-    """The folder of LEAF's data, if that is what the name of a data set says."""
-    return name.removeprefix(LEAF) if name.startswith(LEAF) and name != LEAF else None
-
-
 def _takes_vectors(setup: Setup) -> bool:
     """Whether the model takes a number of features, and not the shape of an image."""
     make = models.MODELS.get(setup.model or "", models.default_model)
@@ -129,8 +122,3 @@ def choose_problem(setup: Setup) -> Problem:
         model = models.by_layer(model)
     how = {name: getattr(setup, name) for name in ("dtype", "eval_records", "weights")}
     return make_problem(model, found, validation_share=setup.validation_share or 0.0, **how)
-
-
-def is_file(name: str) -> bool:
-    """Whether the name of a data set is a path."""
-    return "/" in name or "\\" in name or Path(name).suffix != "" or Path(name).exists()

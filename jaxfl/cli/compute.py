@@ -6,7 +6,6 @@ import contextlib
 import dataclasses
 import functools
 import inspect
-import os
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jaxfl.cli import folder as folders
-from jaxfl.cli.build import DEMO, LEAF, choose_algorithm, choose_problem, is_file, of_leaf
+from jaxfl.cli.build import DEMO, choose_algorithm, choose_problem
 from jaxfl.cli.folder import PICTURES
 from jaxfl.cli.imports import check_begun
 from jaxfl.cli.interrupt import Interrupts
@@ -26,7 +25,6 @@ from jaxfl.core.errors import DivergedWarning, InputError, JaxflWarning, assigne
 from jaxfl.core.params import known
 from jaxfl.core.progress import Bar, plural
 from jaxfl.core.types import Algorithm, Problem, Source
-from jaxfl.data.loaders import LOADERS
 from jaxfl.engine import executors, trackers
 from jaxfl.engine.grid import Grid, lay_out
 from jaxfl.engine.plan import KEPT, Options
@@ -43,7 +41,7 @@ from jaxfl.views.tables import table
 if TYPE_CHECKING:
     import xarray
 
-__all__ = ["absolute", "complete", "computing", "partial", "run"]
+__all__ = ["complete", "computing", "partial", "run"]
 
 ROUNDS = 200
 
@@ -51,7 +49,6 @@ ROUNDS = 200
 def run(name: str, words: Sequence[str]) -> None:
     """Compute what the words of a command ask for, and show it."""
     study, session = parse(name, words)
-    study = dataclasses.replace(study, options=absolute(study.options))
     with Interrupts() as interrupts:
         if (continued := session.resume or session.extend) is not None:
             place, more = Path(continued), study
@@ -293,24 +290,6 @@ def _folder(name: str, study: Study) -> Path:
     if name == "run":
         return Path("results") / "-".join([*names, f"s{study.seeds[0]}"])
     return Path("results") / "-".join(["sweep", *names])[:100]
-
-
-def absolute(given: dict[str, list[Any]]) -> dict[str, list[Any]]:
-    """The options with absolute paths, which hold wherever the run is resumed."""
-
-    def path(value: str) -> str:
-        return str(Path(os.path.expanduser(value)).resolve())
-
-    def data(value: str) -> str:
-        if (folder := of_leaf(value)) is not None:
-            return f"{LEAF}{path(folder)}"
-        return value if value in LOADERS or not is_file(value) else path(value)
-
-    readers = {"data": data, "test_data": path, "data_dir": path}
-    return {
-        name: [*map(readers[name], values)] if name in readers else values
-        for name, values in given.items()
-    }
 
 
 # --- what is shown -------------------------------------------------------------------------------

@@ -11,9 +11,10 @@ from pathlib import Path
 
 from jaxfl.cli.imports import CONFIG, record
 from jaxfl.cli.options import Study
+from jaxfl.cli.parser import parse
 from jaxfl.cli.written import command
 from jaxfl.core.checks import conforms
-from jaxfl.core.errors import require
+from jaxfl.core.errors import InputError, require
 from jaxfl.core.files import locked, reading, replace
 from jaxfl.core.version import __version__
 from jaxfl.engine.results import RESULT
@@ -32,13 +33,16 @@ def read(folder: Path, name: str) -> Study:
     file = folder / CONFIG
     with reading(file, "run or sweep of this version of jaxfl", "name the folder of one"):
         about = json.loads(file.read_text("utf-8"))
-        conforms(CONFIG, about, {"command": str, "study": dict})
-        study = Study.from_json(about["study"], file)
+        conforms(CONFIG, about, {"command": str, "words": [str], "assumed": {str: str}})
     other = about["command"]
     kinds = f"{folder} holds a {other}, and no {name}"
     way = f"continue with {command(other, '--resume', folder)}"
     require(other == name, kinds, way)
-    return study
+    try:
+        study, _ = parse(name, about["words"])
+    except InputError as error:
+        raise error.within(str(file)) from None
+    return dataclasses.replace(study, assumed=about["assumed"])
 
 
 def kind_of(folder: Path) -> str:
@@ -75,29 +79,23 @@ def cleared(folder: Path) -> None:
 def written(folder: Path, name: str, study: Study) -> Iterator[Callable[[], None]]:
     """A function that writes ``config.json``, once the folder is held.
 
-    What it writes is undone unless the plan of the study is written too.
+    A new one goes again, with its folder, unless the plan of the study is written too.
     """
-    files = folder / CONFIG, folder / PLANNED
     fresh = [place for place in (folder, *folder.parents) if not place.exists()]
-    before: list[bytes | None] = []
+    new: list[Path] = []
 
     def write() -> None:
-        before.extend(file.read_bytes() if file.exists() else None for file in files)
-        about = {"jaxfl": __version__, **record(), "command": name}
-        text = json.dumps({**about, "study": dataclasses.asdict(study)}, indent=2) + "\n"
-        replace(files[0], lambda file: file.write(text.encode()))
+        new.extend(file for file in [folder / CONFIG] if not file.exists())
+        about = {"jaxfl": __version__, **record(), "command": name, "words": study.words}
+        text = json.dumps({**about, "assumed": study.assumed}, indent=2) + "\n"
+        replace(folder / CONFIG, lambda file: file.write(text.encode()))
 
     try:
         yield write
-    except BaseException:
-        if before and before[1] == (files[1].read_bytes() if files[1].exists() else None):
-            old = before[0]
-            if old is None:
-                files[0].unlink(missing_ok=True)
-            else:
-                replace(files[0], lambda file: file.write(old))
-        raise
     finally:
-        for place in () if begun(folder) else (folder / "chunks", *fresh):
-            with contextlib.suppress(OSError):  # other files are in it, or it is not there
-                place.rmdir()
+        if not begun(folder):
+            for file in new:
+                file.unlink(missing_ok=True)
+            for place in (folder / "chunks", *fresh):
+                with contextlib.suppress(OSError):  # other files are in it, or it is not there
+                    place.rmdir()

@@ -7,10 +7,10 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from jaxfl.algorithms.registry import ALGORITHMS
+from jaxfl.algorithms.registry import ALGORITHMS, TABLES
 from jaxfl.audit import questions
 from jaxfl.cli.build import DATA
-from jaxfl.cli.imports import file_of
+from jaxfl.cli.imports import MADE, file_of
 from jaxfl.cli.options import hyper
 from jaxfl.cli.parser import SAID, Parser
 from jaxfl.cli.report import print_json
@@ -18,10 +18,7 @@ from jaxfl.core.errors import require
 from jaxfl.core.params import known
 from jaxfl.core.types import Algorithm, Param
 from jaxfl.data.partition import PARTITIONS
-from jaxfl.parts.aggregations import AGGREGATIONS
-from jaxfl.parts.compressors import COMPRESSORS
 from jaxfl.parts.graphs import GRAPHS
-from jaxfl.parts.sampling import PARTICIPATIONS, SAMPLERS
 from jaxfl.problems.models import MODELS
 from jaxfl.problems.public import CONSTRAINTS, REGULARIZERS
 from jaxfl.views.selection import AUTO, CRITERIA
@@ -29,12 +26,7 @@ from jaxfl.views.selection import AUTO, CRITERIA
 __all__ = ["KINDS", "SHELLS", "list_parser", "run_list", "script", "tables"]
 
 
-PARTS: dict[str, Mapping[str, Callable[..., Any]]] = {
-    "compressors": COMPRESSORS,
-    "samplers": SAMPLERS,
-    "participations": PARTICIPATIONS,
-    "aggregations": AGGREGATIONS,
-}
+PARTS = {f"{kind}s": TABLES[kind] for kind in MADE if kind != "algorithm"}
 OTHERS: dict[str, Mapping[str, Callable[..., Any]]] = {
     "models": MODELS,
     "data": DATA,
@@ -52,9 +44,8 @@ def tables() -> dict[str, dict[str, dict[str, Any]]]:
     out = {"algorithms": {name: _algorithm(make) for name, make in ALGORITHMS.items()}}
     for kind, table in (OTHERS | PARTS).items():
         out[kind] = {name: {"summary": _summary(make)} for name, make in table.items()}
-    for kind, table in PARTS.items():
-        for name, make in table.items():
-            out[kind][name]["parameters"] = _parameters(make().params)
+        for name in table if kind in PARTS else ():
+            out[kind][name]["parameters"] = _parameters(table[name]().params)
     return out
 
 

@@ -7,13 +7,12 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
-from collections.abc import Iterable, Mapping
-from pathlib import Path
+import json
 from typing import Any, NamedTuple
 
-from jaxfl.cli.written import LIMITS, Among, Read, flag, pair, real, records, rounds, text, whole
-from jaxfl.core.checks import conforms
-from jaxfl.core.errors import InputError, require
+from jaxfl.cli import written
+from jaxfl.cli.written import LIMITS, Among, Read, flag, real, text, whole
+from jaxfl.core.errors import require
 from jaxfl.engine.stopping import Stop
 
 __all__ = [
@@ -162,16 +161,16 @@ class Setup:
 
     algorithm: str = ""
 
-    data: str = _posed("digits")
-    data_option: dict[str, Any] = option(dict, pair, "repeat")
-    data_dir: str | None = _one()
-    test_data: str | None = _one()
+    data: str = _posed("digits", written.data)
+    data_option: dict[str, Any] = option(dict, written.pair, "repeat")
+    data_dir: str | None = _one(written.path)
+    test_data: str | None = _one(written.path)
     test_share: float | None = _one(SHARE)
     validation_share: float | None = _one(SHARE)
     clients: int | None = _posed(None, whole(1))
     partition: str | None = _posed(None)
     alpha: float | None = _posed(None, POSITIVE)
-    partition_option: dict[str, Any] = option(dict, pair, "repeat")
+    partition_option: dict[str, Any] = option(dict, written.pair, "repeat")
     weights: str = option("equal", Among("equal", "samples"))
     data_seed: int = option(0, SEED)
 
@@ -184,7 +183,7 @@ class Setup:
     constraint: str | None = _one()
     clip_by: str = _posed("whole", Among("whole", "layer"))
     dtype: str = option("float32", Among("float32", "float64"))
-    eval_records: int | str | None = _one(records)
+    eval_records: int | str | None = _one(written.records)
 
     compressor: str | None = _built(None)
     sampler: str | None = _built(None)
@@ -224,7 +223,7 @@ class Counts:
       --unpaired                draw separately for each setting, not once per seed; of sweeps
     """
 
-    rounds: list[int | None] | None = _one(rounds, "axis")
+    rounds: list[int | None] | None = _one(written.rounds, "axis")
     seed: list[int] | None = _one(SEED, "axis")
     seeds: int | None = _one(whole(1, MOST))
     unpaired: bool = option(False, None, alone="sweep")
@@ -265,7 +264,7 @@ class Session:
 
     memory: int | None = _one(whole(1))
     on: str | None = _one()
-    slurm_option: dict[str, str] = option(dict, pair, "repeat")
+    slurm_option: dict[str, str] = option(dict, written.pair, "repeat")
     chunk_seconds: float | None = _one(POSITIVE, alone="sweep")
     strict: bool = option(False, None)
 
@@ -282,16 +281,6 @@ class Session:
     json: bool = option(False, None)
 
 
-FIELDS = {
-    "algorithms": [str],
-    "options": {str: list},
-    "numbers": {str: [int | float | str | None]},
-    "seeds": [int],
-    "paired": bool,
-    "assumed": {str: str},
-}
-
-
 @dataclasses.dataclass(frozen=True)
 class Study:
     """What `jaxfl run` and `jaxfl sweep` compute: several values of an option are an axis."""
@@ -303,13 +292,20 @@ class Study:
     paired: bool = True
     assumed: dict[str, str] = dataclasses.field(default_factory=dict)  # values that nobody gave
 
-    @classmethod
-    def from_json(cls, content: Mapping[str, Any], file: Path) -> Study:
-        """The study in ``file``."""
-        conforms("study", content, FIELDS)
-        for name, values in content["options"].items():
-            stored(name, values, file)
-        return cls(**content)
+    @property
+    def words(self) -> list[str]:
+        """The words of a command that asks for this study."""
+        given = {flag(name): values for name, values in self.options.items()}
+        for name, values in self.numbers.items():
+            given[hyper(name)] = ["auto" if value is None else value for value in values]
+        out = [*self.algorithms, *["--unpaired"] * (not self.paired)]
+        for option, values in {**given, "--seed": self.seeds}.items():
+            first = values[0]
+            if isinstance(first, dict):
+                out += [f"{option}={name}={json.dumps(value)}" for name, value in first.items()]
+            else:
+                out += [option, *map(str, first if isinstance(first, list) else values)]
+        return out
 
     @property
     def setup(self) -> Setup:
@@ -331,22 +327,3 @@ class Study:
         """The hyper-parameters with one value, and the number of rounds."""
         one = {name: values[0] for name, values in self.numbers.items() if len(values) == 1}
         return {name: value for name, value in one.items() if value is not None}
-
-
-def stored(name: str, values: Iterable[Any], file: Path) -> None:
-    """Raise for an option in ``file`` that this version does not know, or a value that it would refuse."""
-    unknown = f"{file} has the option {flag(name)}, which this version of jaxfl does not know"
-    require(name in options(Setup), unknown, "resume it with the version that wrote it")
-    option = options(Setup)[name]
-    for value in values:
-        if option.many == "repeat":
-            conforms(name, value, dict)
-            continue
-        conforms(name, value, list if option.many == "list" else str | int | float)
-        for item in value if option.many == "list" else [value]:
-            try:
-                holds = option.read is not None and option.read(flag(name), str(item)) == item
-            except InputError as error:
-                raise error.within(str(file)) from None
-            if not holds:
-                raise ValueError(f"{name} is {item!r}")

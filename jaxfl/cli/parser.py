@@ -256,15 +256,11 @@ def larger(old: Study, more: Study, folder: str) -> Study:
 
 def number(name: str, word: str, integer: bool) -> Any:
     """One hyper-parameter: a number, or a schedule by its text."""
-    kind, colon, rest = word.partition(":")
-    close = near(kind, RULES)
-    if colon and kind not in RULES and close:
-        raise InputError(f"There is no schedule {word!r}", f"did you mean {close}:{rest}?")
-    if colon:
+    if ":" in word:
         return schedule(word).label
     concerned = {hyper(name): word}
     shape = "write it as in cosine:0.3"
-    require(kind not in RULES, "is a schedule without its numbers", shape, **concerned)
+    require(word not in RULES, "is a schedule without its numbers", shape, **concerned)
     parts = word.split(",")
     several = len(parts) > 1 and all(map(reads, parts))
     separate = f"`jaxfl sweep` takes several, separated by spaces: {' '.join(parts)}"

@@ -29,6 +29,9 @@ TEXTS = (
     "adjacency", "algorithm", "as", "clip_mode", "compressor", "find", "method", "name",
     "noise", "sampler", "seen",
 )  # fmt: skip
+# Options of `jaxfl audit` that jaxfl.audit.attack.audit has not: parts, and counts with default and least
+EXCHANGED = {"clip_mode": "clip", "sampler": "sampler", "compressor": "compressor"}
+COUNTS = {"samples": (1000, 1), "rounds": (100, 1), "runs": (10_000, 20), "seed": (0, 0)}
 # Parameters of jaxfl.audit.attack.audit that are no options.
 NO_OPTIONS = {
     "algorithm": "it is the first word",
@@ -159,8 +162,8 @@ def parameters(command: str, words: Sequence[str]) -> str:
     said = ["NAME is an algorithm:", textwrap.indent(textwrap.fill(", ".join(names), 98), "  ")]
     said += ["or event, any mean of clipped gradients (a subsampled Gaussian mechanism)."]
     if command == "account":
-        about = {name: str(make.__doc__).splitlines()[0] for name, make in CALCULATORS.items()}
         said += ["", "NAME is also a calculator (without values it says which it needs):"]
+        about = {name: str(make.__doc__).splitlines()[0] for name, make in CALCULATORS.items()}
         said += [f"  {name:<18}  {what}" for name, what in about.items()]
     return "\n".join([*said, "", str(inspect.getdoc(parameters))])
 
@@ -170,10 +173,11 @@ def question_parser(command: str) -> Parser:
     parser = Parser()
     first = "algorithm" if command == "audit" else "name"
     parser.add_argument(first, nargs="?", metavar=first.upper())
-    asked = {**signature(_audit if command == "audit" else getattr(questions, command)).parameters}
-    names = {*asked, *hyper_parameters()} - {"name", "params", "options"}
+    asked = audit if command == "audit" else getattr(questions, command)
+    names = {*signature(asked).parameters, *hyper_parameters()}
+    names -= {"name", "params", "options", "numbers", *NO_OPTIONS}
     if command == "audit":
-        names |= {*signature(audit).parameters} - {"numbers", *NO_OPTIONS}
+        names |= {*EXCHANGED, *COUNTS}
     else:
         names |= {*NUMBERS, *FLAGS, "sampler", "adjacency", "as"}
     for name in sorted(names - {"json"}):
@@ -229,33 +233,17 @@ def _rows(answer: Mapping[str, Any]) -> list[tuple[str, str]]:
     return out
 
 
-def _audit(
-    name: str,
-    /,
-    *,
-    samples: int = 1000,
-    rounds: int = 100,
-    runs: int = 10_000,
-    seed: int = 0,
-    clip_mode: str | None = None,
-    sampler: str | None = None,
-    compressor: str | None = None,
-    **options: Any,
-) -> dict[str, Any]:
+def _audit(name: str, **given: Any) -> dict[str, Any]:
     import jax
 
-    finite = options.get("eps") != math.inf
+    finite = given.get("eps") != math.inf
     require(finite, "--eps inf must be finite", "for no noise give --sigma 0")
-    parts = {"clip": clip_mode, "sampler": sampler, "compressor": compressor}
-    parts = {role: value for role, value in parts.items() if value is not None}
-    found = audit(
-        algorithm(name, **parts),
-        rounds=whole("rounds", rounds, 1),
-        key=jax.random.key(whole("seed", seed, 0)),
-        m=whole("samples", samples, 1),
-        runs=whole("runs", runs, 20),
-        **options,
-    )
+    parts = {role: given.pop(name) for name, role in EXCHANGED.items() if name in given}
+    counts: dict[str, Any] = {
+        n: whole(n, given.pop(n, usual), least) for n, (usual, least) in COUNTS.items()
+    }
+    key, m = jax.random.key(counts.pop("seed")), counts.pop("samples")
+    found = audit(algorithm(name, **parts), key=key, m=m, **counts, **given)
     derived = ("refutes_proof", "refutes_claim", "refutes_described", "verdict")
     return {**found._asdict(), **{name: getattr(found, name) for name in derived}}
 

@@ -5,18 +5,22 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import os
 import shlex
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, TypeAlias
 
 from jaxfl.core.errors import assigned, printable, require
 from jaxfl.core.params import MOST, choice, number, reads
+from jaxfl.data.loaders import LOADERS
 
 __all__ = [
-    "LIMITS", "Among", "Read", "as_typed", "command", "flag", "pair", "real", "records", "rounds",
-    "suggested", "text", "whole",
+    "LEAF", "LIMITS", "Among", "Read", "as_typed", "command", "data", "flag", "is_file", "of_leaf",
+    "pair", "path", "real", "records", "rounds", "suggested", "text", "whole",
 ]  # fmt: skip
 
+LEAF = "leaf:"
 MANY = ("--data-option", "--partition-option")  # whose values are NAME=VALUE
 
 # the options of the fields of a :class:`jaxfl.Stop`
@@ -77,6 +81,28 @@ Read: TypeAlias = Callable[[str, str], Any]  # (option as written, its text) -> 
 def text(flag: str, value: str) -> str:
     require(value.strip(), "is empty", "give it a value or leave it out", **{flag: repr(value)})
     return value
+
+
+def path(flag: str, value: str) -> str:
+    """An absolute path, which holds wherever a run is resumed."""
+    return str(Path(os.path.expanduser(text(flag, value))).resolve())
+
+
+def data(flag: str, value: str) -> str:
+    """The name of a data set, or the absolute path of a file or of LEAF's folder."""
+    if (folder := of_leaf(text(flag, value))) is not None:
+        return f"{LEAF}{path(flag, folder)}"
+    return value if value in LOADERS or not is_file(value) else path(flag, value)
+
+
+def of_leaf(name: str) -> str | None:
+    """The folder of LEAF's data, if that is what the name of a data set says."""
+    return name.removeprefix(LEAF) if name.startswith(LEAF) and name != LEAF else None
+
+
+def is_file(name: str) -> bool:
+    """Whether the name of a data set is a path."""
+    return "/" in name or "\\" in name or Path(name).suffix != "" or Path(name).exists()
 
 
 def whole(least: int, most: float = math.inf) -> Read:

@@ -6,7 +6,6 @@ import functools
 import json
 import os
 import random
-import re
 import shlex
 import shutil
 from collections.abc import Callable
@@ -20,7 +19,6 @@ from told import SYNTHETIC, one_sentence, refused
 
 import jaxfl
 from jaxfl.cli import main
-from jaxfl.cli.folder import read
 from jaxfl.engine import results
 from jaxfl.engine.store import Store
 
@@ -80,14 +78,11 @@ def damaged(content: bytes, draw: random.Random) -> bytes:
     return content[:at] + other.get(kind, 2 * block) + content[at + size :]
 
 
-@pytest.mark.parametrize(
-    "count",  # full: rarer damages, 200 of each kind of file; 12 find the common ones
-    [12, pytest.param(200, marks=pytest.mark.full)],
-)
 @pytest.mark.plain
 @pytest.mark.parametrize("name", READERS)
-def test_damaged_files(name: str, count: int, finished: Path, tmp_path: Path) -> None:
+def test_damaged_files(name: str, finished: Path, tmp_path: Path) -> None:
     """Seed 9: what is read is what was written, or nothing is."""
+    count = 20
     shutil.copytree(finished / name.split("/")[0], tmp_path / name.split("/")[0])
     file, read, draw = tmp_path / name, READERS[name], random.Random(9)
     whole, honest = file.read_bytes(), read(file)
@@ -124,43 +119,26 @@ def test_a_damaged_result_is_read_knowingly(
             assert f"damaged or cut short: {again}, or read it as it is with --unchecked." in said
         assert main(["show", str(folder), "--unchecked"]) == 0
         assert capsys.readouterr().out
-        bare = xarray.load_dataset(file, engine="scipy")
-        bare.attrs.pop("digest")
-        bare.to_netcdf(file, engine="scipy", format="NETCDF3_64BIT")
-        refused(
-            functools.partial(jaxfl.load, file),
-            "has no digest of its contents, as files of earlier",
-        )
-        assert jaxfl.load(file, unchecked=True).sizes == ds.sizes
 
 
 # --- config.json ---------------------------------------------------------------------------------
 
-CONFIGS: list[tuple[str, Any]] = [
-    ("clients", ["3"]), ("lr", [[1]]), ("hidden", [["x"]]), ("dtype", ["float8"]), ("rounds", "many"),
-    ("seeds", [1.5]), ("numbers", 3), ("data", [7]), ("data_option", [[]]), ("hidden", [3]),
-    ("alpha", ["nan"]), ("max_bits", ["1"]), ("seeds", [True]), ("assumed", []), ("algorithms", [3]),
+CONFIGS: list[dict[str, Any]] = [
+    {"words": 3}, {"words": [1.5]}, {"words": ["--lr", "x"]}, {"words": ["--dtype", "float8"]},
+    {"words": ["--clients"]}, {"words": ["--data-option", "a"]}, {"words": ["no_algorithm"]},
+    {"words": ["--hidden", "3", "x"]}, {"words": ["--seeds", "1.5"]}, {"assumed": []}, {"command": 3},
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("kind", ["run", "sweep"])
 def test_fields_of_a_config(
-    kind: str, finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    folder = Path(shutil.copytree(finished / kind, tmp_path / "out"))
-    file, text = folder / "config.json", (folder / "config.json").read_text()
-    contents = ["", "{", "[]", "{}"]
-    for name, value in CONFIGS:
-        about = json.loads(text)
-        place = about["study"]
-        if name not in place:
-            place = place["numbers" if name in ("lr", "rounds") else "options"]
-        place[name] = value
-        contents.append(json.dumps(about))
-    for content in contents:
+    folder = Path(shutil.copytree(finished / "run", tmp_path / "out"))
+    file, about = folder / "config.json", json.loads((folder / "config.json").read_text())
+    for content in ("", "{", "[]", "{}", *(json.dumps({**about, **one}) for one in CONFIGS)):
         file.write_text(content)
         for how in ("--resume", "--extend"):
-            assert main([kind, how, str(folder), "--quiet"]) == 2
+            assert main(["run", how, str(folder), "--quiet"]) == 2
             said = capsys.readouterr().err
             one_sentence(said)
             assert "config.json" in said
@@ -170,7 +148,7 @@ def test_fields_of_a_config(
 
 
 @pytest.mark.plain
-@pytest.mark.parametrize("room", range(6))
+@pytest.mark.parametrize("room", [0, 2, 4])
 def test_a_full_disk_is_one_sentence(
     room: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -272,8 +250,6 @@ def test_hostile_folders(
     config = results.config(ds)
     odd: list[xarray.Dataset] = [
         ds.drop_vars(["loss"]),
-        ds.drop_vars(["noisy", "flag"]),
-        ds.assign_attrs(config=json.dumps({"format": 1})),
         ds.assign_attrs(config=json.dumps({**config, "axes": 3})),
         ds.assign_attrs(config=json.dumps({**config, "kind": "run", "values": []})),
         ds.isel(seed=slice(0)),
@@ -285,34 +261,8 @@ def test_hostile_folders(
             said = capsys.readouterr()
             assert status in (0, 2), i
             assert status == 0 or (said.err.count("\n") == 1 and "error: " in said.err), i
-    (folder / "result.nc").unlink()
-    os.mkfifo(folder / "result.nc")
-    assert main(["show", str(folder)]) == 2
-    assert "Cannot read" in capsys.readouterr().err
     (folder / "config.json").write_text("[" * 10**5)
     for words in (["run", "--resume"], ["show"]):
         assert main([*words, str(folder)]) == 2
         assert capsys.readouterr().err.count("\n") == 1
     assert not list(victim.iterdir())
-
-
-@pytest.mark.parametrize("name", ["q[/b]", "it's", "\x1b[31m", "\udc80"])
-def test_names_of_folders_are_printed_as_they_are(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Also in the commands that are named, which a shell takes as they are."""
-    monkeypatch.chdir(tmp_path)
-    words = [word for word in QUIET if word != "--quiet"]
-    assert main(["run", "ldp_gd", *words, name]) == 0
-    shown = capsys.readouterr().out
-    assert shown.replace("\n", "").isprintable()
-    assert not name.isprintable() or f"{name}/result.nc" in shown
-    (Path(name) / "result.nc").write_bytes(b"CDF")
-    assert main(["show", name]) == 2
-    said = capsys.readouterr().err
-    assert said.count("\n") == 1
-    assert said[:-1].isprintable()
-    command = re.search(r"`jaxfl (.*?)` writes", said)
-    assert command is not None
-    assert not name.isprintable() or shlex.split(command[1]) == ["run", "--resume", name]
-    assert read(Path(name), "run").seeds == [0]

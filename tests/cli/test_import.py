@@ -65,9 +65,8 @@ def shell(
     monkeypatch.setattr(imports, "LOADED", {})
     yield Shell(capsys)
     for name in set(sys.modules) - modules:
-        if not str(getattr(sys.modules[name], "__file__", None)).startswith(str(tmp_path)):
-            continue
-        del sys.modules[name]
+        if str(getattr(sys.modules[name], "__file__", None)).startswith(str(tmp_path)):
+            del sys.modules[name]
 
 
 def test_a_study_of_ones_own(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,11 +76,9 @@ def test_a_study_of_ones_own(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> N
     found = jaxfl.load("a")
     assert found["algorithm"].values.tolist() == ["heavy_ball"]
     forget(monkeypatch)
-    file = Path("mine.py").resolve()
     for words in ("--resume a", "--extend a --eps 16"):
         said = shell.refused("sweep", words)
-        assert f"a was begun with the Python file {file}: to run that file again" in said
-        assert f"give --import {file}." in said
+        assert f"to run that file again, give --import {Path('mine.py').resolve()}." in said
     assert not imports.LOADED
     assert "heavy_ball" in shell("show a").out
     shell("sweep --import mine.py --extend a --eps 16 --no-plot --quiet")
@@ -91,8 +88,6 @@ def test_a_study_of_ones_own(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> N
     forget(monkeypatch)
     said = shell.refused("sweep --import mine.py --resume a")
     assert "mine.py has changed since a was begun with it: restore it" in said
-    Path("mine.py").unlink()
-    assert "mine.py does not exist" in shell.refused("sweep --import mine.py --resume a")
 
 
 def forget(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -107,13 +102,10 @@ def test_every_command_knows_what_is_imported(shell: Shell) -> None:
     listed = shell("list --import mine.py").out
     assert "Bright left or right halves, of three clients. [mine.py]" in listed
     assert re.search(r"heavy_ball +LDP-SGD \[mine.py\]", listed)
-    assert "step size eta" in shell("run heavy_ball --help --import mine.py").out
     words = 'import = "mine.py"\nalgorithm = "heavy_ball"\ndata = "mine"\nmodel = "flat"'
     Path("c.toml").write_text(words)
     shell("run --config c.toml --rounds 2 --out c", GIVEN)
     assert "heavy_ball" in shell("show c").out
-    words = "--samples 20 --rounds 4 --batch 5 --sigma 1 --delta 1e-4"
-    shell("account heavy_ball --import mine.py", words)
     refused = shell.refused("run heavy_ball --import mine.py --data mine --partition iid")
     assert "--partition iid does not apply to the data set mine, where clients" in refused
 
@@ -159,4 +151,3 @@ def test_strict_refuses_what_a_probe_refutes(shell: Shell) -> None:
     )
     out = shell.refused(words, "--clients 3 --strict")
     assert "a probe refutes the compressor 'repeats'" in out
-    assert "--strict" in out

@@ -1,6 +1,7 @@
 """Whatever instant a run or a sweep is killed at, the command that the program names goes on."""
 
 import contextlib
+import functools
 import re
 import shlex
 import shutil
@@ -26,21 +27,21 @@ watched: list[Callable[[], None]] = []
 
 
 def hook(event: str, args: tuple[Any, ...]) -> None:
-    if (
-        watched
-        and event in CHANGES
-        and (event != "open" or args[1] not in (None, "r", "rb", "r+b"))
-    ):
+    reads = event == "open" and args[1] in (None, "r", "rb", "r+b")
+    if watched and event in CHANGES and not reads:
         with contextlib.suppress(IndexError):
             watched.pop()()
+
+
+@functools.cache
+def hooked() -> None:
+    sys.addaudithook(hook)  # for good
 
 
 @contextlib.contextmanager
 def moments(folder: Path, into: Path) -> Iterator[list[Path]]:
     """A copy of ``folder`` before each change of a file: what a kill at that instant leaves."""
-    if hook not in HOOKED:
-        sys.addaudithook(hook)  # for good
-        HOOKED.append(hook)
+    hooked()
     copies: list[Path] = []
     known: set[tuple[Any, ...]] = set()
 
@@ -62,9 +63,6 @@ def moments(folder: Path, into: Path) -> Iterator[list[Path]]:
         watched.clear()
 
 
-HOOKED: list[Any] = []
-
-
 def go_on(folder: Path, words: list[str], told: Callable[[], str]) -> list[str]:
     """Do as the program says until the folder has a result; return the commands."""
     done: list[str] = []
@@ -84,11 +82,6 @@ def same(one: Path, other: Path) -> bool:
     return bool(a.drop_attrs().equals(b.drop_attrs()))
 
 
-def left(folder: Path) -> list[str]:
-    """Files that nobody asked for."""
-    return [f.name for f in folder.rglob("*") if f.name.endswith((".part", ".before"))]
-
-
 @pytest.mark.plain
 @pytest.mark.parametrize("words", [SWEEP, RUN, pytest.param(TWICE, marks=pytest.mark.full)])
 def test_every_moment(
@@ -104,36 +97,14 @@ def test_every_moment(
     with moments(out, into) as copies:
         assert main([*words, "--out", str(out)]) == 0
     assert len(copies) > 4
+    other = {"run": "sweep", "sweep": "run"}[words[0]]
     ways = set()
     for copy in copies:
+        if (copy / "config.json").exists():
+            assert main([other, "--resume", str(copy)]) == 2
+            way = f"`jaxfl {words[0]} --resume {shlex.quote(str(copy))}`"
+            assert way in capsys.readouterr().err
         ways |= set(go_on(copy, words, lambda: capsys.readouterr().err))
         assert same(copy, out), copy
     assert any(way.startswith(f"{words[0]} --resume") for way in ways)
-    assert left(out) == []
-
-
-def test_what_was_begun_is_not_begun_otherwise(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """The same command goes on; another one names what is there."""
-    out = tmp_path / "sweep"
-    with moments(out, tmp_path / "at") as copies:
-        assert main([*SWEEP, "--out", str(out)]) == 0
-    early = next(c for c in copies if (c / "config.json").exists())
-    assert not (early / "planned.jsonl").exists()
-    planned = next(c for c in copies if (c / "planned.jsonl").exists())
-    for place in (early, planned):
-        assert main(["run", "--resume", str(place)]) == 2
-        assert f"`jaxfl sweep --resume {shlex.quote(str(place))}`" in capsys.readouterr().err
-    assert main([*SWEEP, "--seeds", "2", "--out", str(planned)]) == 2
-    assert "holds other runs" in capsys.readouterr().err
-    assert main([*SWEEP, "--out", str(planned)]) == 0
-    assert same(planned, out)
-
-
-def test_there_is_nothing_to_go_on_with(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "file").touch()
-    for name in ("file", "nowhere"):
-        assert main(["run", "--resume", str(tmp_path / name)]) == 2
-        assert "so there is no run or sweep of this version" in capsys.readouterr().err
-    assert [f.name for f in tmp_path.iterdir()] == ["file"]
+    assert not [*out.rglob("*.part"), *out.rglob("*.before")]

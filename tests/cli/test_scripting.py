@@ -25,14 +25,12 @@ pytestmark = pytest.mark.once
 FILES = [
     ("run --eps 2", 'algorithm = "ldp_gd"', "ldp_gd --eps 2"),
     ("run cdp_gd --lr 1", 'algorithm = "ldp_gd"\nlr = 2', "cdp_gd --lr 1"),
-    ("run --lr 1 cdp_gd", 'algorithm = "ldp_gd"', "--lr 1 cdp_gd"),
     ("run --lr -1e-3", "eps = 1", "--lr=-1e-3 --eps 1"),
     ("run --no-plot", "no_plot = true\ntest_share = 0.5", "--no-plot --test-share=0.5"),
     ("run", "quiet = true\nforce = false\nbound = true", "--quiet --bound"),
     ("run", 'data-option = {n = 3, s = "5"}', '--data-option n=3 --data-option s="5"'),
     ("sweep", 'algorithms = ["a", "b"]\nlr = ["cosine:1", -2, inf]', "a b --lr cosine:1 -2 inf"),
     ("plot out", 'label = {lr = "step", eps = 1}', "out --label lr=step --label eps=1"),
-    ("sweep --seeds 2", 'algorithm = "ldp_gd"', "ldp_gd --seeds 2"),
     ("show", 'folder = "out"\n[where]\neps = [1, 5]\nlr = 2', "out --where eps=1,5 --where lr=2"),
     (
         "account --noise_ratio 3",
@@ -65,19 +63,14 @@ def test_a_command_reads_its_file(tmp_path: Path, shell: Shell) -> None:
     words = "calibrate cdp_gd --samples 100 --rounds 3 --clip 1 --delta 1e-3"
     told = shell(words, "--config", file, "--clients 4").out
     assert told == shell(words, "--eps 3 --clients 4").out
-    assert shell("run --config", file, "--help").out == shell("run --help").out
 
 
 MISTAKES = {
     "lrr = 3": "a.toml: There is no option 'lrr': did you mean 'lr'?",
-    "config = 'b'": "a.toml: There is no option 'config'",
     "lr = [1, 2]": "a.toml: `jaxfl run` computes one run, and --lr has 2 values",
-    "eval-every = [1, 2]": "a.toml: eval-every = [1, 2] must be one value",
-    "lr = -1": "a.toml: --lr -1 must be at least 0",
     "lr = true": "a.toml: lr = True must be a number or a text",
     "hidden = []": "a.toml: hidden = [] must not be empty",
     "no-plot = 1": "a.toml: no-plot = 1 must be true or false",
-    "data-option = 5": "a.toml: --data-option 5 must read NAME=VALUE",
     "no_plot = true\nno-plot = true": "a.toml has the option no-plot twice",
     "lr = 1 2": "a.toml is damaged, or not a TOML configuration",
 }  # fmt: skip
@@ -110,13 +103,10 @@ _shtab_jaxfl jaxfl "{last}"
 echo "${{COMPREPLY[*]}}"
 """
 COMPLETED = {
-    "s": ("show", "sweep"),
     "run --part": ("--partition", "--partition-option", "--participation"),
     "run ldp_gd --partition diri": ("dirichlet",),
     "sweep ldp_gd --lr 1 2 --ep": ("--eps", "--epoch"),
-    "sweep ldp_gd cdp_": ("cdp_gd", "cdp_sgd"),
     "account event --noise-m": ("--noise-multiplier",),
-    "completion f": ("fish",),
 }
 
 
@@ -129,21 +119,19 @@ def scripts(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("shell", SHELLS)
-def test_a_shell_reads_its_script(shell: str, scripts: Path) -> None:
-    if shutil.which(shell) is None:
-        pytest.skip(f"there is no {shell}")
-    done = subprocess.run([shell, "-n", scripts / shell], capture_output=True, text=True)
-    assert (done.returncode, done.stderr) == (0, "")
+def test_a_shell_reads_its_script(scripts: Path) -> None:
+    for shell in filter(shutil.which, SHELLS):
+        done = subprocess.run([shell, "-n", scripts / shell], capture_output=True, text=True)
+        assert (done.returncode, done.stderr) == (0, "")
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash")
-@pytest.mark.parametrize("words", COMPLETED)
-def test_bash_completes(words: str, scripts: Path) -> None:
-    *before, last = ["jaxfl", *words.split()]
-    text = BASH.format(script=scripts / "bash", words=" ".join(before), last=last)
-    done = subprocess.run(["bash", "-c", text], capture_output=True, text=True, check=True)
-    assert sorted(done.stdout.split()) == sorted(COMPLETED[words])
+def test_bash_completes(scripts: Path) -> None:
+    for words, completed in COMPLETED.items():
+        *before, last = ["jaxfl", *words.split()]
+        text = BASH.format(script=scripts / "bash", words=" ".join(before), last=last)
+        done = subprocess.run(["bash", "-c", text], capture_output=True, text=True, check=True)
+        assert sorted(done.stdout.split()) == sorted(completed)
 
 
 # --- --json --------------------------------------------------------------------------------------
@@ -195,11 +183,7 @@ def test_a_result_is_one_strict_object(
 
 
 def test_rows_have_values_and_errors(results: Path, shell: Shell) -> None:
-    folder = results / "sweep"
-    found = json.loads(shell("show", folder, "--json --choose-by none").out)
-    shell("show", folder, "--choose-by none --csv", results / "t.csv")
-    header = (results / "t.csv").read_text().splitlines()[0]
-    assert [",".join(row) for row in found["rows"]] == [header] * 2
+    found = json.loads(shell("show", results / "sweep", "--json --choose-by none").out)
     assert [row["lr"] for row in found["rows"]] == [0.1, 0.2]
     assert all(row["loss"] > 0 and row["loss_se"] == "nan" for row in found["rows"])
 

@@ -1,12 +1,9 @@
 """Runs and sweeps that are killed, cut short, resumed, damaged; on many devices."""
 
 import dataclasses
-import errno
 import json
-import os
 import shutil
 import signal
-import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -24,14 +21,12 @@ from told import refused
 import jaxfl
 from jaxfl.core.errors import JaxflWarning
 from jaxfl.core.files import NO_DIGEST, sealed
-from jaxfl.engine import compute, store
-from jaxfl.engine.checkpoint import Batch
-from jaxfl.engine.log import Log
+from jaxfl.engine import store
 from jaxfl.engine.progress import Plan
 
 GRID = {"lr": [0.05, 0.1, 0.2], "sigma": [0.01, 0.02, 0.03]}
 CHUNKS = 9
-ROUNDS = 600
+ROUNDS = 100
 JOB: dict[str, Any] = {"rounds": ROUNDS, "eval_every": 10, "runs_at_once": 1}
 Whole = tuple[Path, xarray.Dataset]  # a folder, and the sweep that it holds
 ROUNDING = 1e-5  # relative, where shapes or devices differ
@@ -60,27 +55,15 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Whole:
 def test_a_folder_holds_the_sweep(whole: Whole) -> None:
     folder, ds = whole
     xarray.testing.assert_equal(jaxfl.load(folder / "result.nc"), ds)
-    assert len(written(folder)) == CHUNKS == json.loads(ds.attrs["config"])["chunks"]
-    assert sorted(path.name for path in folder.iterdir()) == FILES
-    plans: list[Plan] = []
     before = written(folder)
+    assert len(before) == CHUNKS == json.loads(ds.attrs["config"])["chunks"]
+    plans: list[Plan] = []
     xarray.testing.assert_equal(job(folder, resume=True, announce=plans.append), ds)
     assert (plans[0].finished, plans[0].chunks, plans[0].left) == (CHUNKS, 0, 0)
     assert written(folder) == before
 
 
 # --- interrupted, damaged, without room ----------------------------------------------------------
-
-
-def _flip(file: Path) -> None:
-    """A wrong bit within the numbers; elsewhere in the file it may mean nothing."""
-    content = bytearray(file.read_bytes())
-    with zipfile.ZipFile(file) as parts:
-        largest = max(parts.infolist(), key=lambda part: part.compress_size)
-    head = largest.header_offset
-    names = sum(int.from_bytes(content[head + i : head + i + 2], "little") for i in (26, 28))
-    content[head + 30 + names + largest.compress_size // 2] ^= 0xFF
-    file.write_bytes(content)
 
 
 def _altered(file: Path) -> None:
@@ -93,8 +76,6 @@ def _altered(file: Path) -> None:
 
 DAMAGES: dict[str, Callable[[Path], object]] = {
     "chunk-00001.npz": _altered,
-    "chunk-00000.npz": lambda file: file.write_bytes(file.read_bytes()[:100]),
-    "chunk-00002.npz": _flip,
     "chunk-00003.npz": lambda file: file.write_bytes(b""),
     "chunk-00005.npz": lambda file: file.unlink(),
     "chunk-00006.npz": lambda file: np.savez(file, allow_pickle=False, loss=np.zeros((1, 1, 3))),
@@ -104,7 +85,7 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
 
 @pytest.mark.once
 def test_damaged_chunks_are_computed_again(whole: Whole, tmp_path: Path) -> None:
-    """Altered, cut short, with a wrong bit, empty, gone, of something else, of another chunk or sweep."""
+    """Altered, empty, gone, of something else, of another chunk or sweep."""
     folder, other = tmp_path / "sweep", tmp_path / "other"
     shutil.copytree(whole[0], folder)
     job(other, key=jax.random.key(1))
@@ -118,28 +99,6 @@ def test_damaged_chunks_are_computed_again(whole: Whole, tmp_path: Path) -> None
     assert plans[0].finished == CHUNKS - len(damages)
     for name, when in written(folder).items():
         assert (before.get(name) == when) == (name not in damages)
-
-
-@pytest.mark.once
-def test_a_full_disk_keeps_finished_chunks(
-    whole: Whole, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder, honest, calls = tmp_path / "sweep", os.fsync, []
-
-    def full(file: int) -> None:
-        calls.append(file)
-        if len(calls) > 14:  # the manifest and three chunks with their states, each with its folder
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        honest(file)
-
-    monkeypatch.setattr(os, "fsync", full)
-    with pytest.warns(JaxflWarning, match="There is no checkpoint"):
-        refused(lambda: job(folder), "No space left on device")
-    monkeypatch.undo()
-    before = written(folder)
-    assert len(before) == 3
-    xarray.testing.assert_equal(job(folder, resume=True), whole[1])
-    assert before.items() <= written(folder).items()
 
 
 def edited(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
@@ -194,36 +153,25 @@ def test_other_draws_finish_no_sweep(whole: Whole, tmp_path: Path) -> None:
 
 @pytest.mark.once
 def test_room_is_looked_for_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By what the results will take: 9 runs of 61 evaluations of some 20 numbers, and 4 of 5 clients."""
+    """By what the results will take: 9 runs of 11 evaluations of some 20 numbers, and 4 of 5 clients."""
     usage = shutil.disk_usage(tmp_path)
-    folder, least = tmp_path / "sweep", 9 * 61 * 8 * (20 + 4 * 5)
+    folder, least = tmp_path / "sweep", 9 * 11 * 8 * (20 + 4 * 5)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=least))
     refused(lambda: job(folder), "evaluate less often")
     assert not (folder / "planned.jsonl").exists()
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=20 * least))
-
-    def hit(now: Any) -> None:
-        if now.done >= ROUNDS:  # of the first chunk
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        job(folder, progress=hit)
-    size = sum(file.stat().st_size for file in (folder / "chunks").iterdir())
-    assert 0 < size * CHUNKS < 2 * least
 
 
 # --- checkpoints of chunks -----------------------------------------------------------------------
 
 SLICES = {"lr": [0.05, 0.1, 0.2], "sigma": [0.01]}
 SLICED: dict[str, Any] = dict(grid=SLICES, rounds=60, seeds=2, runs_at_once=4)  # two chunks
-SHIFTS: dict[str, Any] = dict(algorithm="soteriafl_gd", k=3)
 
 
 class Killed(BaseException):
     """Nothing catches it, as nothing catches SIGKILL."""
 
 
-def killed(folder: Path, monkeypatch: pytest.MonkeyPatch, saves: int, **options: Any) -> Path:
+def killed(folder: Path, monkeypatch: pytest.MonkeyPatch, saves: int) -> Path:
     """The checkpoint of a sweep that is killed after so many of them, of an unfinished chunk."""
     honest, files = store.Store.save, []
 
@@ -236,41 +184,8 @@ def killed(folder: Path, monkeypatch: pytest.MonkeyPatch, saves: int, **options:
     with monkeypatch.context() as patch:
         patch.setattr(store.Store, "save", save)
         with pytest.raises(Killed):
-            job(folder, **{**SLICED, **options})
-    assert files[-1].name.replace("state", "chunk") not in written(folder)
+            job(folder, **SLICED)
     return files[-1]
-
-
-@pytest.mark.parametrize(
-    ("options", "saves"),
-    [({}, 3), ({}, 8), ({**SHIFTS, "storage": "bfloat16"}, 2), ({"eval_every": 0}, 1)],
-)
-def test_a_killed_chunk_continues(
-    options: dict[str, Any],
-    saves: int,
-    calls: Calls,
-    often: None,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """At the round of its checkpoint, bit for bit; the checkpoint goes with the end of the chunk."""
-    if "storage" in options:
-        made = jaxfl.algorithm(options["algorithm"], storage=options["storage"])
-        options = {"algorithm": made, "k": options["k"]}
-    monkeypatch.setattr(compute, "rounds_of_call", lambda work: 7)
-    full = job(**SLICED, **options)
-    assert calls.rounds == [*range(60), *range(60)]
-    folder = tmp_path / "sweep"
-    left = killed(folder, monkeypatch, saves, **options)
-    with np.load(left) as held:
-        t = int(held["state0"].flat[0])
-    assert 0 < t < 60
-    calls.clear()
-    again = job(folder, resume=True, **SLICED, **options)
-    xarray.testing.assert_equal(again, full)
-    one = [*range(t, 60)]
-    assert calls.rounds == (one if "00001" in left.name else [*one, *range(60)])
-    assert sorted(written(folder)) == ["chunk-00000.npz", "chunk-00001.npz"]
 
 
 def _edited(file: Path, change: Callable[[dict[str, Any], dict[str, Any]], object]) -> None:
@@ -282,9 +197,6 @@ def _edited(file: Path, change: Callable[[dict[str, Any], dict[str, Any]], objec
 
 
 UNUSABLE: dict[str, Callable[[Path], object]] = {
-    "cut": lambda file: file.write_bytes(file.read_bytes()[:-100]),
-    "bit": _flip,
-    "empty": lambda file: file.write_bytes(b""),
     "chunk": lambda file: _edited(
         file, lambda _, about: about.update(owner=about["owner"][:5] + "0" + about["owner"][6:])
     ),
@@ -303,7 +215,7 @@ UNUSABLE: dict[str, Callable[[Path], object]] = {
 def test_what_is_no_checkpoint_of_the_chunk_is_not_used(
     calls: Calls, often: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Damaged, cut short, of another chunk, version or shape: the chunk is computed again."""
+    """Of another chunk, version or shape: the chunk is computed again."""
     full, folder = job(**SLICED), tmp_path / "sweep"
     left = killed(folder, monkeypatch, 2)
     for name, change in UNUSABLE.items():
@@ -315,31 +227,6 @@ def test_what_is_no_checkpoint_of_the_chunk_is_not_used(
         first = 20 if name == "finished" else 0  # that is the same chunk's, and whole
         assert calls.rounds == [*range(first, 60), *range(60)], name
         assert len(written(other)) == 2
-
-
-def test_ctrl_c_saves_the_chunk(
-    calls: Calls, often: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Whatever the cadence; a sweep without a folder saves nothing."""
-    monkeypatch.setattr(compute, "SAVE_EVERY", np.inf)
-    monkeypatch.setattr(compute, "SECONDS", 0.0)
-    full = job(**SLICED)
-
-    def hit(now: Any) -> None:
-        if now.done >= 3 * 30:
-            raise KeyboardInterrupt
-
-    for out in (None, tmp_path / "sweep"):
-        with pytest.raises(KeyboardInterrupt):
-            job(out, progress=hit, **SLICED)
-    (left,) = (tmp_path / "sweep" / "chunks").iterdir()
-    assert left.name == "state-00000.npz"
-    calls.clear()
-    seen: list[Any] = []
-    again = job(tmp_path / "sweep", resume=True, progress=seen.append, **SLICED)
-    xarray.testing.assert_equal(again, full)
-    assert calls.rounds == [*range(40, 60), *range(60)]
-    assert next(now.done for now in seen if not now.doing) >= 3 * 40
 
 
 def test_an_interrupt_waits_for_the_end_of_tracing() -> None:
@@ -355,29 +242,6 @@ def test_an_interrupt_waits_for_the_end_of_tracing() -> None:
     with pytest.raises(KeyboardInterrupt):
         job(metrics={"own": metric}, **SLICED)
     assert set(traced) == {"begun", "ended"}
-
-
-@pytest.mark.once
-@pytest.mark.parametrize(("took", "count"), [(0.01, 83), (50.0, 11)])
-def test_checkpoints_take_little_time(
-    took: float, count: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """In 10,000 s on a fast disk one each two minutes, on a slow one 5 % of the time."""
-    now = [0.0]
-
-    def slow(*args: Any) -> None:
-        now[0] += took
-
-    monkeypatch.setattr(compute.time, "perf_counter", lambda: now[0])
-    monkeypatch.setattr(store.Store, "save", slow)
-    saves, made = compute.Saves(store.Store(tmp_path)), 0
-    while now[0] < 10_000:
-        now[0] += 1.0
-        if saves.due():
-            saves.save(0, Batch(jnp.zeros(3), Log(), np.full((1, 1), "")))
-            made += 1
-            assert made == 1 or saves.spent <= 0.051 * now[0]
-    assert abs(made - count) <= 1
 
 
 @pytest.mark.once
@@ -402,8 +266,6 @@ def test_a_checkpoint_that_cannot_be_written_ends_nothing(
 
 OTHERS: list[tuple[str, Callable[[], dict[str, Any]]]] = [
     ("lr", lambda: {"grid": {**GRID, "lr": [0.05, 0.1, 0.3]}}),
-    ("sigma", lambda: {"grid": {"lr": GRID["lr"], "sigma": [0.01, 0.02]}}),
-    ("clip", lambda: {"clip": [2.0]}),
     ("seeds", lambda: {"seeds": 2}),
     ("keys", lambda: {"key": jax.random.key(1)}),
     ("metrics", lambda: {"metrics": {"first": lambda problem, x: x[0]}}),
@@ -420,15 +282,13 @@ OTHERS: list[tuple[str, Callable[[], dict[str, Any]]]] = [
 
 
 @pytest.mark.once
-@pytest.mark.parametrize(("what", "change"), OTHERS)
-def test_another_sweep_is_refused(
-    what: str, change: Callable[[], dict[str, Any]], whole: Whole
-) -> None:
+def test_another_sweep_is_refused(whole: Whole) -> None:
     """Whatever decides its numbers; nothing is written."""
     folder = whole[0]
     before = written(folder)
-    words = f"^.{{,450}}holds other runs: its {what} is"
-    refused(lambda: job(folder, resume=True, **change()), words)
+    for what, change in OTHERS:
+        words = f"^.{{,450}}holds other runs: its {what} is"
+        refused(lambda more=change: job(folder, resume=True, **more()), words)
     assert written(folder) == before
 
 
@@ -450,30 +310,15 @@ def test_schedules_are_told_apart_by_their_numbers(tmp_path: Path) -> None:
 @pytest.mark.once
 def test_folders_are_not_overwritten(whole: Whole, tmp_path: Path) -> None:
     refused(lambda: job(whole[0]), "holds a run or a sweep already: continue it with resume=True")
-    refused(
-        lambda: job(tmp_path, resume=True), r"planned\.jsonl does not exist, so there is no plan"
-    )
-    for name in ("result.nc", "chunks/chunk-00003.npz"):
-        folder = tmp_path / name.split("/")[0].replace(".", "-")
-        (folder / name).parent.mkdir(parents=True)
-        (folder / name).write_bytes(b"somebody's")
-        refused(lambda f=folder: job(f), "holds a run or a sweep already")
-        assert (folder / name).read_bytes() == b"somebody's"
-    folder = tmp_path / "broken"
-    folder.mkdir()
+    folder = tmp_path / "other"
+    refused(lambda: job(folder, resume=True), "planned.jsonl does not exist, so there is no plan")
+    (file := folder / "chunks" / "chunk-00003.npz").parent.mkdir(parents=True)
+    file.write_bytes(b"somebody's")
+    refused(lambda: job(folder), "holds a run or a sweep already")
+    assert file.read_bytes() == b"somebody's"
     for text, words in (("{", "is damaged"), ('{"format": 99}', "has plan format 99")):
         (folder / "planned.jsonl").write_text(text)
         refused(lambda: job(folder, resume=True), words)
-
-
-@pytest.mark.once
-def test_less_memory_than_it_was_begun_with(tmp_path: Path) -> None:
-    """A planned chunk that does not fit any more is halved, and its halves are planned."""
-    folder = tmp_path / "sweep"
-    first = job(folder, rounds=5, runs_at_once=9)
-    (folder / "chunks" / "chunk-00000.npz").unlink()
-    near(job(folder, rounds=5, resume=True, memory=9_000), first)
-    assert len(written(folder)) > 1
 
 
 # --- devices and hosts ---------------------------------------------------------------------------
@@ -516,14 +361,13 @@ ON_EIGHT = """
     alone = {{name: small(name, devices=one) for name in {shapes}}}
     for name in alone:
         near(small(name), alone[name])
+    if not {names}:
+        raise SystemExit
 
     out = Path({out!r}) / "sweep"
-    try:
+    with pytest.raises(KeyboardInterrupt):
         small("11 cells", devices=one, out=out, runs_at_once=3, progress=stop_at_once)
-    except KeyboardInterrupt:
-        near(small("11 cells", out=out, resume=True), alone["11 cells"])
-    else:
-        raise AssertionError("nothing was interrupted")
+    near(small("11 cells", out=out, resume=True), alone["11 cells"])
 
     problem, key = split(a_problem(n=8)), jax.random.key(0)
     for name in {names}:
@@ -537,30 +381,21 @@ ON_EIGHT = """
     mesh = jax.make_mesh((8,), ("clients",), axis_types=(jax.sharding.AxisType.Explicit,))
     where = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("clients"))
     problem = dataclasses.replace(problem, count=jax.device_put(problem.count, where))
-    for go in (lambda: jaxfl.simulate("ldp_gd", problem, key, 2),
-               lambda: tiny("ldp_gd", dict(lr=[0.1]), problem)):
-        try:
-            go()
-        except jaxfl.InputError as error:
-            assert "axis_types=(jax.sharding.AxisType.Auto,)" in str(error)
-        else:
-            raise AssertionError("a mesh with explicit axes")
+    words = r"axis_types=\\(jax.sharding.AxisType.Auto,\\)"
+    refused(lambda: jaxfl.simulate("ldp_gd", problem, key, 2), words)
     print("all of it")
 """
 
 
 @pytest.mark.parametrize(
-    ("names", "shapes"),  # slow: longer to compile
-    [
-        (["soteriafl_sgd"], ["11 cells"]),
-        pytest.param(["soteriafl_saga", "soteriafl_svrg"], list(SHAPES), marks=pytest.mark.full),
-    ],
+    ("names", "shapes"),
+    [([], ["11 cells"]), (["soteriafl_saga", "soteriafl_svrg"], list(SHAPES))],
 )
 def test_eight_devices(names: list[str], shapes: list[str], tmp_path: Path) -> None:
-    """Runs split over devices, clients split over devices, and a sweep that was begun on one."""
+    """Runs split over devices; in full also clients, and a sweep that was begun on one."""
     code = ON_EIGHT.format(out=str(tmp_path), names=names, shapes=shapes)
     text = end(start(code, XLA_FLAGS=eight()))
-    assert "all of it" in text
+    assert not names or "all of it" in text
 
 
 def stop_at_once(now: Any) -> None:

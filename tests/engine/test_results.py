@@ -14,7 +14,6 @@ from told import refused
 
 import jaxfl
 from jaxfl import privacy
-from jaxfl.core.files import locked
 from jaxfl.engine import dataset, results
 from jaxfl.engine.runs import Record
 
@@ -31,7 +30,7 @@ METRICS = {
 
 @pytest.fixture(scope="module")
 def run() -> jaxfl.Run:
-    given: dict[str, Any] = dict(eval_every=4, metrics=METRICS, batch=4, k=3, lr=0.2)
+    given: dict[str, Any] = dict(eval_every=4, metrics=METRICS, batch=4, k=3, lr=0.2, sigma=1.0)
     return jaxfl.simulate("soteriafl_sgd", a_problem(), jax.random.key(1), 11, **given)
 
 
@@ -157,47 +156,20 @@ def test_totals_beyond_exact_floats_are_refused(run: jaxfl.Run) -> None:
     refused(lambda: dataset.dataset(planned, {number: huge}, {}), "link_bits reaches")
 
 
-def test_a_file_cut_short_is_never_read(run: jaxfl.Run, tmp_path: Path) -> None:
-    path = run.save(tmp_path / "run.nc")
-    content = path.read_bytes()
-    for end in [*range(0, len(content) - 1, 41), len(content) - 1]:
-        path.write_bytes(content[:end])
-        refused(lambda: jaxfl.load(path), r"run\.nc")
-
-
 def test_other_files_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "other.nc"
     for content in (b"", b"not a result\n", b"CDF\x02", b"PK\x03\x04" * 9):
         path.write_bytes(content)
         refused(lambda: jaxfl.load(path), r"other\.nc")
-    for place in (tmp_path / "none.nc", tmp_path):
-        refused(lambda at=place: jaxfl.load(at), place.name)
-    refused(lambda: jaxfl.load(None), "path = None must be a path")
+    refused(lambda: jaxfl.load(tmp_path / "none.nc"), "none.nc")
     xarray.Dataset({"a": ("b", [1.0])}).to_netcdf(path, engine="scipy")
     refused(lambda: jaxfl.load(path), "has no digest of its contents, as files of .* other prog")
-
-
-def test_a_run_extended_in_its_folder(tmp_path: Path) -> None:
-    """The folder is held meanwhile, and has the longer result; ``Run.extend`` leaves it as it is."""
-    given: Any = {"lr": 0.1, "sigma": 1.0, "batch": 4, "out": tmp_path}
-    run = jaxfl.simulate("ldp_sgd", a_problem(), jax.random.key(0), 3, **given)
-    assert jaxfl.load(tmp_path).identical(run.dataset())
-    beside = run.extend(5).dataset()
-    assert jaxfl.load(tmp_path).identical(run.dataset())
-    with locked(tmp_path):
-        longer = lambda: jaxfl.simulate("ldp_sgd", a_problem(), None, 5, extend=True, **given)  # noqa: E731
-        refused(longer, "is in use by process")
-    longer()
-    found = jaxfl.load(tmp_path)
-    for name in ("loss", "x", "gradients", "round"):  # planned for 5 rounds, and for 3
-        np.testing.assert_array_equal(found[name], beside[name], err_msg=name)
 
 
 def test_a_failed_write_leaves_the_old_file(
     run: jaxfl.Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for place in (".", tmp_path):
-        refused(lambda at=place: run.save(at), "it is a folder, and a result is a file")
+    refused(lambda: run.save(tmp_path), "it is a folder, and a result is a file")
     refused(lambda: run.save(tmp_path / "run.csv"), "names a table, and results are netCDF files")
     path = run.save(tmp_path / "run.nc")
     before = path.read_bytes()

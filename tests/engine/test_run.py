@@ -18,9 +18,8 @@ from told import refused
 import jaxfl
 from jaxfl.algorithms.resolution import build
 from jaxfl.core.errors import JaxflWarning
-from jaxfl.core.types import Info, ProblemFacts
+from jaxfl.core.types import ProblemFacts
 from jaxfl.engine import compute, program
-from jaxfl.engine.loop import MOST_OF_CALL
 from jaxfl.problems.facts import facts_of
 from jaxfl.problems.identity import fingerprint
 
@@ -35,11 +34,7 @@ def same(a: jaxfl.Run, b: jaxfl.Run) -> None:
 
 
 def test_cadence(key: jax.Array) -> None:
-    for rounds, every, expected in (
-        (7, 3, [0, 3, 6, 7]),
-        (7, 0, [0, 7]),
-        (250, None, [*range(0, 250, 3), 250]),
-    ):
+    for rounds, every, expected in ((7, 3, [0, 3, 6, 7]), (7, 0, [0, 7])):
         run = jaxfl.simulate("cdp_sgd", a_problem(), key, rounds, eval_every=every, **NUMBERS)
         assert run.rounds.tolist() == expected
 
@@ -68,7 +63,7 @@ def test_runs_of_equal_shapes_share_a_program(key: jax.Array) -> None:
     """Data are arguments too."""
     before = program._compiled.cache_info().misses
     other = {**NUMBERS, "lr": 0.7, "sigma": 1.0}
-    for data, rounds, every, numbers in ((0, 1000, 100, NUMBERS), (3, 30, 7, other)):
+    for data, rounds, every, numbers in ((0, 100, 10, NUMBERS), (3, 30, 7, other)):
         problem, given = a_problem(d=9, seed=data), {"eval_every": every, **numbers}
         assert jaxfl.simulate("soteriafl_sgd", problem, key, rounds, **given).state.t == rounds
     assert program._compiled.cache_info().misses == before + 1
@@ -134,33 +129,18 @@ def test_a_run_goes_on_only_as_itself(key: jax.Array, tmp_path: Path) -> None:
     mine: Any = {"metrics": own, **FREE}
     refused(lambda: jaxfl.simulate("ldp_sgd", problem, key, 4, **given, **mine), "mine")
     refused(lambda: jaxfl.simulate("ldp_sgd", problem, key, 4, **FREE, out=tmp_path), "holds a run")
-    refused(lambda: run.extend(6.5), r"rounds = 6\.5")
     refused(lambda: run.extend(3), "lies before round 4")
     longer = jaxfl.simulate("ldp_sgd", problem, key, 4, **mine).extend(np.int64(6))
     assert longer.metrics["mine"].shape == (7,)
 
 
-def test_a_long_call_cannot_overflow(key: jax.Array, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of 2^16 - 1 rounds that count 2^16 - 1 gradients each: their lower bits fit half of them."""
-    most = 2**16 - 1
-
-    def round(key: Any, state: Any, problem: Any, hp: Any) -> Any:
-        return state._replace(t=state.t + 1), Info(jnp.int32(1), jnp.int32(0), jnp.int32(most))
-
-    monkeypatch.setattr(compute, "rounds_of_call", lambda work: MOST_OF_CALL)
-    greedy = jaxfl.algorithm("ldp_gd")._replace(round=round)
-    run = jaxfl.simulate(greedy, a_problem(), key, most, eval_every=0, **QUIET)
-    assert run.log.total == {"clients": most, "coordinates": 0, "gradients": most**2, "clamped": 0}
-
-
 @pytest.mark.once
 def test_rounds_that_cannot_be_counted_are_refused() -> None:
     """A million clients sending 2,500 coordinates each: 2.5e9 in one round."""
-    algorithm = jaxfl.algorithm("cdp_sgd")
     facts = facts_of(a_problem(), 5)._replace(n=10**6, d=10**5)
     values = {**NUMBERS, "k": 2500, "rounds": 5}
-    refused(lambda: build(algorithm, values, facts, jnp.float32), "let fewer take part")
-    build(algorithm, {**values, "k": 2000}, facts, jnp.float32)
+    make = lambda: build(jaxfl.algorithm("cdp_sgd"), values, facts, jnp.float32)  # noqa: E731
+    refused(make, "let fewer take part")
 
 
 def test_a_users_own_metrics(key: jax.Array, capsys: pytest.CaptureFixture[str]) -> None:
@@ -184,71 +164,37 @@ def test_steps_stay_in_the_constraint_set(key: jax.Array) -> None:
     assert run.metrics["norm"][1:].max() <= 0.3 * (1 + 1e-6) < run.metrics["norm"][0]
 
 
-@pytest.mark.once
-def test_a_run_in_one_line(key: jax.Array) -> None:
-    """No data, no closures, and no eps that the rounds have left behind."""
-    run = jaxfl.simulate("cdp_sgd", a_problem(), key, 3, eps=2.0, lr=0.1, k=3, batch=4)
-    loss = f"{float(run.metrics['loss'][-1]):.5g}"
-    assert repr(run) == (
-        f"Run('cdp_sgd' on 'data', n=5, m=12, d=8, round 3 of 3, loss {loss}, "
-        "calibrated eps=2 at delta=0.001, finished)"
-    )
-    assert "eps" not in repr(run.extend(5))
-    assert repr(run.problem) == "Problem('data', n=5, m=10 to 12, d=8, model='logistic')"
-    assert len(repr(run.algorithm)) < 250
-    assert "no data" in repr(jax.tree.map(lambda leaf: None, run.problem))
-
-
 MISTAKES = [
     (dict(rounds=0), "rounds = 0"),
-    (dict(eval_every=-1), "eval_every = -1"),
     (dict(k=99), "99"),
-    (dict(lr="fast"), "lr = 'fast'"),
     (dict(learning_rate=0.1), "learning_rate"),
     (dict(eps=1.0), "eps = 1.0 and sigma"),
-    (dict(shift=2.0), "shift"),
     (dict(out="/proc/nowhere/run"), "Cannot write"),
     (dict(algorithm="cdp_sdg"), "did you mean 'cdp_sgd'"),
     (dict(key=0), "jax.random.key"),
     (dict(metrics={"loss": lambda problem, x: x[0]}), "'loss'"),
-    (dict(metrics={"a b": lambda problem, x: x[0]}), "'a b'"),
     (dict(metrics={"eps_spent": lambda problem, x: x[0]}), "called 'eps_spent'"),
-    (dict(noise="none"), "noise = 'none'"),
-    (dict(metrics={"q": 3}), "'q'"),
-    (dict(stop=0.5), "stop = 0.5"),
     (dict(lr=[0.1, 0.2]), "lr = [0.1, 0.2]"),
-    (dict(sigma=float("inf")), "sigma = inf"),
     (dict(sigma=None, eps=1.0, noise_constant=800.0), "noise_constant = 800.0"),
     (dict(key=jax.random.split(jax.random.key(0))), "shape (2,)"),
-    (dict(resume=True), "needs out="),
-    (dict(seed=-1), "seed = -1"),
-    (dict(sigma=None, delta=1e-320), "at least 1e-300 and below 1 ("),
     (dict(sigma=None, eps=float("inf")), "eps = inf must be above 0 and at most"),
     (dict(clip=1e-30), "clip = 1e-30 is below what the norm of a gradient in 32 bits"),
-    (dict(rounds=2**31), "rounds = 2147483648 must be at least 1 and at most 2147483647"),
-    (dict(k=None, omega=8.0), "omega = 8.0 must be at least 0 and at most 7"),
-    (dict(lr=lambda t: None), "let it take the round and return one number"),
     (dict(lr=lambda t: 1 / 0), "lr = schedule gives no number for each of 3 rounds (ZeroDivision"),
-    (dict(algorithm=3), "an Algorithm or the name of one, as in"),
     (dict(algorithm=jaxfl.algorithms.soteriafl.algorithms.cdp_sgd), "the name of one: call it"),
     (dict(problem=3), "problem = 3 must be a Problem: make one with jaxfl.make_problem"),
     (dict(algorithm=a_problem(), problem="cdp_sgd"), "algorithm = Problem('data', n=5, m=10 to 12"),
-    (dict(metrics=[lambda problem, x: x[0]]), "by name"),
     (dict(metrics={"q": lambda x: x[0]}), "'q' must be a function of (problem, x)"),
-    (dict(metrics={"q": lambda problem, x: {"a": x[0]}}), "'q' returns {'a': "),
     (dict(metrics={"q": lambda problem, x: x * 1j}), "'q' returns complex64[8]"),
-    (dict(progress=3), "progress = 3 must be True"),
     (dict(stop=jaxfl.Stop(loss=float("nan"))), "stop.loss = nan"),
-    (dict(stop=jaxfl.Stop(bits=-1)), "stop.bits = -1 must be above 0"),
 ]
 
 
 @pytest.mark.once
-@pytest.mark.parametrize(("change", "words"), MISTAKES, ids=[m[1][:30] for m in MISTAKES])
-def test_mistakes_get_one_sentence(change: dict, words: str, key: jax.Array) -> None:
-    arguments = {"algorithm": "cdp_sgd", "problem": a_problem(), "key": key, "rounds": 3, **NUMBERS}
-    arguments = {k: v for k, v in {**arguments, **change}.items() if v is not None}
-    refused(lambda: jaxfl.simulate(**arguments), re.escape(words))
+def test_mistakes_get_one_sentence(key: jax.Array) -> None:
+    usual = {"algorithm": "cdp_sgd", "problem": a_problem(), "key": key, "rounds": 3, **NUMBERS}
+    for change, words in MISTAKES:
+        given = {k: v for k, v in {**usual, **change}.items() if v is not None}
+        refused(lambda given=given: jaxfl.simulate(**given), re.escape(words))
 
 
 def test_the_worst_client_may_be_one_in_the_middle() -> None:
@@ -289,8 +235,6 @@ def test_what_is_said_of_privacy(key: jax.Array) -> None:
     longer = run.extend(40).privacy()
     assert longer.proven > 2.0
     assert longer.claimed == pytest.approx(2**0.5 * run.privacy().claimed)  # of the rounds that ran
-    batch = jaxfl.algorithm("soteriafl_sgd", clip="batch")
-    refused(lambda: jaxfl.simulate(batch, problem, key, 2, **asked), "noise='paper'")
 
 
 # --- warnings ------------------------------------------------------------------------------------
@@ -303,15 +247,16 @@ TAUGHT_NOTHING = [
 ]
 
 
-@pytest.mark.parametrize(("given", "words"), TAUGHT_NOTHING)
-def test_a_run_that_taught_nothing_says_so(key: jax.Array, given: dict, words: str) -> None:
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", JaxflWarning)
-        run = jaxfl.simulate("ldp_sgd", a_problem(), key, 20, batch=4, **{"sigma": 0.01, **given})
-    said = [str(each.message) for each in caught]
-    assert said == run.warnings
-    assert len(said) == bool(words)
-    assert all(re.search(words, text) for text in said)
+def test_a_run_that_taught_nothing_says_so(key: jax.Array) -> None:
+    for given, words in TAUGHT_NOTHING:
+        numbers = {"sigma": 0.01, "batch": 4, **given}
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", JaxflWarning)
+            run = jaxfl.simulate("ldp_sgd", a_problem(), key, 20, **numbers)
+        said = [str(each.message) for each in caught]
+        assert said == run.warnings
+        assert len(said) == bool(words)
+        assert all(re.search(words, text) for text in said)
 
 
 @pytest.mark.parametrize(("least", "names"), [(9, True), (300, False)])

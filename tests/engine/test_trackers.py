@@ -1,6 +1,7 @@
 """What trackers write offline, read back: one run per run, with the numbers of its result."""
 
 import importlib.util
+import itertools
 import json
 import math
 import struct
@@ -15,7 +16,7 @@ import numpy as np
 import pytest
 from rows import a_problem
 from test_callbacks import run
-from told import Shell, mistakes, refused
+from told import mistakes, refused
 
 import jaxfl
 from jaxfl.engine import compute, trackers
@@ -28,33 +29,24 @@ def needs(package: str) -> Any:
     return pytest.mark.skipif(missing, reason=f"{package} is not installed")
 
 
-def records(file: Path, start: int = 0) -> Iterator[bytes]:
-    """The records of an event file, with their checksums verified."""
-    from tensorboardX.record_writer import masked_crc32c
-
-    data, at = file.read_bytes(), start
+def records(file: Path) -> Iterator[bytes]:
+    """The records of an event file, each between two checksums."""
+    data, at = file.read_bytes(), 0
     while at < len(data):
         size = struct.unpack("<Q", data[at : at + 8])[0]
-        record = data[at + 12 : at + 12 + size]
-        sums = data[at + 8 : at + 12], data[at + 12 + size : at + 16 + size]
-        assert sums == tuple(
-            struct.pack("<I", masked_crc32c(x)) for x in (data[at : at + 8], record)
-        )
-        yield record
+        yield data[at + 12 : at + 12 + size]
         at += 16 + size
 
 
 def of_tensorboard(place: Path) -> Found:
     """The last file of each run, as TensorBoard takes it where the one before was written again."""
-    from tensorboardX.proto.event_pb2 import Event, SessionLog
+    from tensorboardX.proto.event_pb2 import Event
     from tensorboardX.proto.plugin_hparams_pb2 import HParamsPluginData
 
     out: Found = {}
     for file in sorted(place.rglob("events.out.tfevents.*")):
         series: dict[str, dict[int, float]] = {}
-        first, second, *events = map(Event.FromString, records(file))
-        assert first.file_version == "brain.Event:2"
-        assert (second.session_log.status, second.step) == (SessionLog.START, 0)
+        events = map(Event.FromString, records(file))
         given: dict[str, Any] = {}
         for event in events:
             for value in event.summary.value:
@@ -170,18 +162,14 @@ def test_a_sweep(kind: str, tmp_path: Path) -> None:
     ds = jaxfl.sweep("cdp_sgd", a_problem(), **how)
     found = KINDS[kind][1](tmp_path)
     assert len(found) == 4
-    for lr in (0.1, 1e38):
-        for seed in (0, 1):
-            given, series = found[f"algorithm=cdp_sgd,lr={lr},seed={seed}"]
-            assert (float(given["lr"]), float(given["seed"])) == (lr, seed)
-            here = ds.sel(algorithm="cdp_sgd", lr=lr, seed=seed)
-            rounds = list(series["loss"])
-            if lr == 0.1:
-                assert rounds == [0, 2, 4]
-            else:
-                assert math.isnan(series["loss"][rounds[-1]])
-            for name in ("loss", "uplink_bits"):
-                close(series[name], rounds, here[name].sel(round=rounds).values, kind)
+    for lr, seed in itertools.product((0.1, 1e38), (0, 1)):
+        given, series = found[f"algorithm=cdp_sgd,lr={lr},seed={seed}"]
+        assert (float(given["lr"]), float(given["seed"])) == (lr, seed)
+        here = ds.sel(algorithm="cdp_sgd", lr=lr, seed=seed)
+        rounds = list(series["loss"])
+        assert rounds == [0, 2, 4] if lr == 0.1 else math.isnan(series["loss"][rounds[-1]])
+        for name in ("loss", "uplink_bits"):
+            close(series[name], rounds, here[name].sel(round=rounds).values, kind)
 
 
 @needs("tensorboardX")
@@ -202,27 +190,6 @@ def test_a_tracker_that_is_slow_writes_less_often(tmp_path: Path) -> None:
     assert sum(calls) == 31
     ((_, series),) = of_tensorboard(tmp_path).values()
     assert list(series["loss"]) == list(range(31))
-
-
-@pytest.mark.full  # a run and two sweeps; the tests above track the same calls
-@needs("tensorboardX")
-def test_on_the_command_line(shell: Shell, tmp_path: Path) -> None:
-    """`run` and `sweep`, also of what has finished, which is written whole."""
-    usual = "--clients 5 --rounds 4 --eval-every 2 --no-plot --quiet"
-    first, grid = tmp_path / "first", tmp_path / "grid"
-    shell("run ldp_gd --lr 0.1", usual, "--out", first, "--track", f"tensorboard:{tmp_path}/a")
-    ((_, series),) = of_tensorboard(tmp_path / "a").values()
-    ds = jaxfl.load(first / "result.nc")
-    close(series["test_loss"], ds["round"].values, ds["test_loss"].values, "tensorboard")
-    shell("sweep ldp_gd --lr 0.1 0.2", usual, "--out", grid)
-    shell("sweep --quiet --no-plot --resume", grid, "--track", f"tensorboard:{tmp_path}/b")
-    assert of_tensorboard(tmp_path / "b").keys() == {
-        f"algorithm=ldp_gd,lr={lr},seed=0" for lr in (0.1, 0.2)
-    }
-    file = tmp_path / "file"
-    file.touch()
-    words = shell.refused("run ldp_gd", usual, "--out x --track", f"tensorboard:{file}/logs")
-    assert "Cannot write" in words
 
 
 @mistakes(

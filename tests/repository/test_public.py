@@ -60,21 +60,6 @@ def test_all_say_one_version() -> None:
     assert f"## [{jaxfl.__version__}]" in (ROOT / "CHANGELOG.md").read_text("utf-8")
 
 
-def test_the_changelog_has_the_form_that_it_claims() -> None:
-    """Keep a Changelog: newest version first; each heading once, in order, with bullets."""
-    first, *released = (ROOT / "CHANGELOG.md").read_text("utf-8").split("\n## ")[1:]
-    assert first.startswith("[Unreleased]\n")
-    dates = [re.match(r"\[[\d.]+\] - (\d{4}-\d\d-\d\d)\n", version) for version in released]
-    found = [date[1] for date in dates if date]
-    assert len(found) == len(released)
-    assert found == sorted(found, reverse=True)
-    order = ["Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"]
-    for version in (first, *released):
-        headings = re.findall(r"^### (.*)$", version, re.MULTILINE)
-        assert headings == [name for name in order if name in headings]
-        assert all("\n- " in body for body in version.split("\n### ")[1:])
-
-
 def test_contributing_is_short_and_its_links_lead_somewhere() -> None:
     """To files, and to headings of docs/developing.md as the site and the host of the code name them."""
     page = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
