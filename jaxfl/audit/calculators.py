@@ -32,7 +32,7 @@ def _gaussian(
 
 
 def _zcdp(rho: float, delta: float) -> dict[str, Any]:
-    """The eps of a Gaussian mechanism of zCDP rho at delta: exact, and by the usual conversion."""
+    """The eps of a Gaussian mechanism of zCDP rho: exact, and by the usual conversion."""
     return {
         "eps": float(gdp_eps(math.sqrt(2 * rho), check_delta(delta))),
         "eps_simple": float(zcdp_eps(rho, delta)),
