@@ -5,8 +5,8 @@
 * :mod:`~jaxfl.core.checks` -- validators of types, options and arrays
 * :mod:`~jaxfl.core.errors` -- the error that tells a user about a mistake in the input
 * :mod:`~jaxfl.core.files` -- reading files with readable errors, and replacing them atomically
-* :mod:`~jaxfl.core.foreign` -- code of the user's own on the command line: where its modules are, and
-  where it prints
+* :mod:`~jaxfl.core.foreign` -- code of the user's own: where its modules are, where it prints, and what
+  it sets of NumPy's errors
 * :mod:`~jaxfl.core.fusion` -- barriers against fusion by the compiler
 * :mod:`~jaxfl.core.hosts` -- processes of `jax.distributed`: what they agree on, and losses
 * :mod:`~jaxfl.core.interrupts` -- a context manager that delays signals

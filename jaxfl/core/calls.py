@@ -40,7 +40,17 @@ from jaxfl.core.types import (
     Term,
 )
 
-__all__ = ["alike", "asked", "blamed", "described", "in_words", "place", "watched"]
+__all__ = [
+    "alike",
+    "asked",
+    "blamed",
+    "described",
+    "frames_of",
+    "in_words",
+    "is_jaxfls",
+    "place",
+    "watched",
+]
 
 FRAMES = 6  # of a user's own, at most
 LONG = 200  # characters of what a function returned
@@ -73,16 +83,16 @@ def blamed(what: str, *functions: Any) -> Iterator[None]:
     except (InputError, MemoryError):
         raise
     except (Exception, SystemExit) as error:
-        frames = _frames(error)
-        if not frames and all(map(_is_jaxfls, functions)):
+        frames = frames_of(error)
+        if not frames and all(map(is_jaxfls, functions)):
             raise
         way = TRACED if isinstance(error, TRACER_ERRORS) else ""
         raise InputError(f"{what} raises {one_line(error)}", way).at(frames) from error
 
 
-def _frames(error: BaseException) -> list[str]:
+def frames_of(error: BaseException | None) -> list[str]:
     """The lines of the user's own code that an error passed through, the innermost last."""
-    found = traceback.extract_tb(error.__traceback__)
+    found = traceback.extract_tb(None if error is None else error.__traceback__)
     lines = [
         f"{frame.filename}, line {frame.lineno}, in {frame.name}"
         + f": {frame.line}" * bool(frame.line)
@@ -97,7 +107,8 @@ def _is_own(file: str) -> bool:
     return not file.startswith(("<frozen", *INSTALLED))
 
 
-def _is_jaxfls(function: Any) -> bool:
+def is_jaxfls(function: Any) -> bool:
+    """Whether jaxfl has this function."""
     inner = function.func if isinstance(function, functools.partial) else function
     return str(getattr(inner, "__module__", "")).startswith("jaxfl.")
 

@@ -1,4 +1,4 @@
-"""Code of the user's own on the command line: where its modules are, and where it prints."""
+"""Code of the user's own: where its modules are, where it prints, and what it sets of NumPy's errors."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ import numpy as np
 
 from jaxfl.core.identity import INSTALLED
 
-__all__ = ["apart", "importing", "output"]
+__all__ = ["CALM", "apart", "importing", "output"]
 
+CALM = np.errstate(divide="warn", over="warn", under="ignore", invalid="warn")  # whatever users set
 _outputs: list[TextIO] = []  # standard output, while others print elsewhere
 
 

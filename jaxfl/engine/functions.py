@@ -20,6 +20,7 @@ from jaxfl.algorithms.trial import tried
 from jaxfl.core.checks import one_key, one_path, one_problem
 from jaxfl.core.errors import InputError, require, shown
 from jaxfl.core.files import arrays, reading, replace
+from jaxfl.core.foreign import CALM
 from jaxfl.core.hosts import on_host
 from jaxfl.core.params import whole
 from jaxfl.core.types import (
@@ -179,6 +180,7 @@ class Functions:
         return seen
 
 
+@CALM
 def functions(
     algorithm: Algorithm | str,
     problem: Problem,

@@ -19,6 +19,7 @@ import numpy as np
 
 from jaxfl.core.checks import one_path
 from jaxfl.core.errors import InputError, JaxflWarning, require
+from jaxfl.core.foreign import CALM
 from jaxfl.core.memory import HOST, check_fits
 from jaxfl.core.params import at_most_one, number, whole
 from jaxfl.core.programs import keep_programs
@@ -110,6 +111,7 @@ def check_names(names: Iterable[str], options: Options) -> None:
         require(free, lambda: f"A metric cannot be called {name!r}", "take another name")
 
 
+@CALM
 def computed(
     make: Callable[[], Grid],
     key: Key,
