@@ -84,6 +84,8 @@ def blamed(what: str, *functions: Any) -> Iterator[None]:
         raise
     except (Exception, SystemExit) as error:
         frames = frames_of(error)
+        if isinstance(error, RuntimeError) and "RESOURCE_EXHAUSTED" in one_line(error):
+            raise  # of JAX: the memory is too small
         if not frames and all(map(is_jaxfls, functions)):
             raise
         way = TRACED if isinstance(error, TRACER_ERRORS) else ""

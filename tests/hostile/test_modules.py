@@ -98,11 +98,8 @@ def test_files_that_are_run() -> None:
     own += (
         "@jaxfl.register\ndef own():\n    print('loud')\n    return jaxfl.algorithm(beside.NAME)\n"
     )
-    status, out, error = said(
-        f"{WORDS.replace('--quiet', '--json')} --sigma 1 --batch 2",
-        mine=own,
-        beside="NAME = 'ldp_sgd'",
-    )
+    words = f"{WORDS.replace('--quiet', '--json')} --sigma 1 --batch 2"
+    status, out, error = said(words, mine=own, beside="NAME = 'ldp_sgd'")
     assert (status, json.loads(out)["algorithm"], "loud" in error) == (0, "own", True)
     assert np.geterr()["over"] == "warn"
     other = "import jaxfl\n@jaxfl.register\ndef own(): return jaxfl.algorithm('ldp_sgd')"
