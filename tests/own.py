@@ -229,9 +229,9 @@ def drawn_quietly(key: Any, std: Any, like: Any) -> Any:
     return std / 100 * jax.random.normal(key, like.shape, like.dtype)
 
 
-def louder(draw: Callable[..., Draw]) -> Callable[..., Draw]:
-    """The same draw with weights 100 times as large."""
-    return lambda *given: Draw(draw(*given).index, 100 * draw(*given).weight)
+def louder(draw: Callable[..., Draw], times: float = 1.9) -> Callable[..., Draw]:
+    """The same draw with weights so many times as large."""
+    return lambda *given: Draw(draw(*given).index, times * draw(*given).weight)
 
 
 def changed(hp: Any, **values: Any) -> Any:

@@ -6,6 +6,7 @@
 * :mod:`~jaxfl.algorithms.defaults` -- the defaults of hyper-parameters in words
 * :mod:`~jaxfl.algorithms.numbers` -- what the rules of all papers share
 * :mod:`~jaxfl.algorithms.roles` -- what may stand in each role of an algorithm
+* :mod:`~jaxfl.algorithms.trial` -- a trial of the user's own parts before anything is compiled
 * :mod:`~jaxfl.algorithms.bounds` -- records of a bound beside a measured curve, and shared checks
 * :mod:`~jaxfl.algorithms.theory` -- the theory of each paper under one name
 * :mod:`~jaxfl.algorithms.paper` -- what a paper's folder declares as its ``PAPER``

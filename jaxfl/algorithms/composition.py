@@ -6,10 +6,11 @@ import functools
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
-from jaxfl.algorithms.numbers import ASKED_OMEGA, PRIVACY, WAYS, Draft, achieved, applies
+from jaxfl.algorithms.numbers import ASKED_OMEGA, PRIVACY, WAYS, Draft, achieved, applies, resolved
 from jaxfl.algorithms.resolution import GIVEN, noised
 from jaxfl.algorithms.roles import check_parts
 from jaxfl.algorithms.standing import derived, ours, own_rounds
+from jaxfl.core.calls import asked
 from jaxfl.core.errors import InputError, require
 from jaxfl.core.params import choice, known
 from jaxfl.core.types import (
@@ -112,9 +113,9 @@ class Rules(NamedTuple):
         found, compressor = self.plan(given, facts), self.body.compressor
         if found.sources.get("omega") != GIVEN:
             return found
-        made = compressor.resolve(given, facts.d)
+        made = resolved(compressor, given, facts.d)
         values = {**found.values, **made}
-        values["omega"] = compressor.omega(facts.d, values)
+        values["omega"] = asked(compressor, "omega", facts.d, values)
         why = dict.fromkeys(made, Source(Origin.THEOREM, ASKED_OMEGA))
         sources = {**found.sources, **why, "omega": achieved(compressor, asked=True)}
         return found._replace(values=values, sources=sources)
@@ -122,8 +123,9 @@ class Rules(NamedTuple):
     def capacity(self, values: Mapping[str, Any], facts: ProblemFacts) -> dict[str, int]:
         """The slots of the parts; raise where a compressor sets those of another part."""
         sampler, clients = self.body.estimator.sampler, self.body.participation
-        slots = {**sampler.capacity(values, facts), **clients.capacity(values, facts)}
-        more = self.body.compressor.capacity(values, facts)
+        slots = {**asked(sampler, "capacity", values, facts)}
+        slots |= asked(clients, "capacity", values, facts)
+        more = asked(self.body.compressor, "capacity", values, facts)
         both = ", ".join(sorted(slots.keys() & more.keys()))
         why = f"sets the slots of {both}, which are those of the sampler or of the participation"
         way = "let its capacity leave them alone"
@@ -141,7 +143,7 @@ class Rules(NamedTuple):
             body.aggregation is not None
         ):  # masks cover all coordinates, also those that are not sent
             return Cost(body.aggregation.bits * facts.d, 0.0, down, dense)
-        message, coordinate = compressor.bits(facts.d, values)
+        message, coordinate = asked(compressor, "bits", facts.d, values)
         return Cost(body.uploads * message, coordinate, down, dense)
 
     def finished(self, plan: Plan, noise: Noise, facts: ProblemFacts) -> Resolved:
@@ -153,7 +155,7 @@ class Rules(NamedTuple):
             values = draft.values
             senders = self.capacity(values, facts).get("cohort", facts.n)
             bound = transcript.message_bound(body, values, facts)
-            defaults = body.aggregation.settle(values, bound, senders, facts.d)
+            defaults = asked(body.aggregation, "settle", values, bound, senders, facts.d)
             for each, (value, why) in defaults.items():
                 draft.set(each, value, Source(Origin.DEFAULT, why))
         return Resolved(draft.values, draft.sources)

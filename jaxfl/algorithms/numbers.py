@@ -8,8 +8,9 @@ from typing import Any, Literal, TypedDict
 
 from jaxfl.algorithms.resolution import ASKED, GIVEN, noise_asked
 from jaxfl.algorithms.roles import part
-from jaxfl.core.errors import InputError, require, shown
-from jaxfl.core.params import choice
+from jaxfl.core.calls import asked, place
+from jaxfl.core.errors import InputError, require
+from jaxfl.core.params import check, choice
 from jaxfl.core.types import (
     LARGEST,
     Aggregation,
@@ -51,6 +52,7 @@ __all__ = [
     "plain",
     "refuse_epochs",
     "reporting",
+    "resolved",
     "usual_delta",
 ]
 
@@ -147,19 +149,16 @@ def _right_in_the_mean(chosen: Compressor | None, receiver: Channel | Rule) -> N
     )
 
 
-def _omega(compressor: Compressor, d: int, values: Mapping[str, Any]) -> float:
-    """Return the compressor's omega; raise unless it is a finite number of at least 0."""
-    omega = compressor.omega(d, values)
+def resolved(compressor: Compressor, values: Mapping[str, Any], d: int) -> dict[str, Any]:
+    """Return the values that a compressor resolves, each in the range of its hyper-parameter."""
+    found: dict[str, Any] = asked(compressor, "resolve", values, d)
+    names = {param.name for param in compressor.params}
     try:
-        fits = 0 <= float(omega) < math.inf
-    except (TypeError, ValueError):
-        fits = False
-    if not fits:
-        raise InputError(
-            f"The compressor {compressor.name!r} says omega = {shown(omega)}, and E|C(v) - v|^2 <= omega "
-            "|v|^2 needs a finite number that is not negative: correct its omega."
-        )
-    return omega
+        check(compressor.params, {n: v for n, v in found.items() if n in names}, compressor.name)
+    except InputError as error:
+        what = f"The resolve of the compressor {compressor.name!r}"
+        raise error.within(what).at(place(compressor.resolve)) from None
+    return found
 
 
 class Draft:
@@ -218,11 +217,11 @@ class Draft:
 
     def parts(self, body: Federated | Gossip, facts: ProblemFacts) -> None:
         """What compressor and participation need; of a network's absolute errors there is no omega."""
-        asked = "omega" in self
+        given = "omega" in self
         self.code(body.compressor, facts)
         if not (body.absolute and body.compressor.absolute):
-            omega = _omega(body.compressor, facts.d, self.values)
-            self.set("omega", omega, achieved(body.compressor, asked))
+            omega = asked(body.compressor, "omega", facts.d, self.values)
+            self.set("omega", omega, achieved(body.compressor, given))
         tenth = max(1, facts.n // 10), "a tenth of the clients"
         self.taking_part(body.participation, *tenth)
 
@@ -241,7 +240,7 @@ class Draft:
     def code(self, compressor: Compressor, facts: ProblemFacts) -> None:
         """What the compressor makes of an omega, or its defaults."""
         words = {param.name: param.default for param in compressor.params}
-        for name, value in compressor.resolve(self.values, facts.d).items():
+        for name, value in resolved(compressor, self.values, facts.d).items():
             require(
                 name == "omega" or self.values.get(name, value) == value,
                 lambda: (
@@ -333,7 +332,7 @@ def refuse_epochs(name: str, sampler: Sampler) -> None:
 def reporting(body: Federated, values: Mapping[str, Any], n: int) -> float:
     """How many clients a mean is over, at least."""
     if body.participation.least is not None:
-        return body.participation.least(n, values)
+        return float(asked(body.participation, "least", n, values))
     return n if body.participation.everyone else float(values["cohort"])
 
 

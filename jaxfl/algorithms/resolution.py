@@ -10,7 +10,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxfl.core.errors import InputError, one_line, require
+from jaxfl.core.calls import blamed, described
+from jaxfl.core.errors import InputError, one_line, require, shown
 from jaxfl.core.params import LEAST, check, choice, varies
 from jaxfl.core.schedules import Floats, Schedule, schedule
 from jaxfl.core.types import (
@@ -45,7 +46,7 @@ __all__ = [
 
 NOISES = ("calibrated", "paper")
 ASKED: dict[str, Callable[[float], Asked]] = {"eps": Eps, "sigma": Sigma, "rho": Rho}
-GIVEN = Source(Origin.GIVEN)
+GIVEN, DEFAULT = Source(Origin.GIVEN), Source(Origin.DEFAULT)
 LEAST_CLIP = 1e-17  # squares of smaller norms vanish in 32 bits
 ACCOUNTED = frozenset({"turns", "clamped", "phase"})  # what events read, and no run sets
 
@@ -62,7 +63,9 @@ def completed(algorithm: Algorithm, plan: Plan, facts: ProblemFacts, noise: str)
     """Return the values of a plan, with the noise that :func:`noise_for` decides."""
     facts = facts._replace(rounds=int(plan.values["rounds"]))
     found = noise_for(algorithm, plan, facts, noise)
-    done = noised(plan, found) if algorithm.finish is None else algorithm.finish(plan, found, facts)
+    with blamed(f"The finish of {algorithm.name!r}"):
+        finish = algorithm.finish
+        done = noised(plan, found) if finish is None else finish(plan, found, facts)
     for name in sorted(done.values.keys() & ACCOUNTED):
         why = f"is what accountants count, and {algorithm.name} sets it"
         require(False, why, "name its hyper-parameter otherwise", **{name: done.values[name]})
@@ -94,7 +97,12 @@ def planned(algorithm: Algorithm, given: Mapping[str, Any], facts: ProblemFacts)
         lambda: f"{algorithm.name} has no server that weighs its clients",
         "make the problem with weights='equal'",
     )
-    plan = algorithm.plan(given, facts)._replace(given=given)
+    with blamed(f"The plan of {algorithm.name!r}"):
+        plan = algorithm.plan(given, facts)
+    returned = lambda: f"The plan of {algorithm.name!r} returns {described(plan)}"  # noqa: E731
+    require(isinstance(plan, Plan), returned, "return a Plan, as that of jaxfl.algorithms.plain")
+    plan = plan._replace(given=given)
+    _check_defaults(algorithm, plan)
     T = int(plan.values["rounds"])
     why = f"is what was asked for, and the plan of {algorithm.name} is for {T}"
     require(facts.rounds in (None, T), why, "plan for the rounds of the facts", rounds=facts.rounds)
@@ -118,6 +126,23 @@ def planned(algorithm: Algorithm, given: Mapping[str, Any], facts: ProblemFacts)
             "give sigma."
         )
     return plan
+
+
+def _check_defaults(algorithm: Algorithm, plan: Plan) -> None:
+    """Raise for a value that a plan fills in and no round can read."""
+    for name, value in plan.values.items():
+        if isinstance(value, Schedule) or name in plan.given:
+            continue
+        number = np.ndim(value) == 0 and isinstance(value, int | float | np.generic | jax.Array)
+        says = f"The plan of {algorithm.name!r} sets {name} = {shown(value)}"
+        require(number, says, "let it be one number, or a schedule")
+        if plan.sources.get(name) == DEFAULT and name in algorithm.names:
+            try:
+                check(algorithm.params, {name: value}, algorithm.name)
+            except InputError as error:
+                raise error.within(f"The plan of {algorithm.name!r}") from None
+    if plan.asked is not None and not plan.asked.way.keys() & plan.given.keys():
+        check(algorithm.params, plan.asked.way, algorithm.name)
 
 
 def _plain(value: Any) -> Any:
@@ -187,7 +212,8 @@ def _stated(algorithm: Algorithm, plan: Plan, facts: ProblemFacts) -> list[Any]:
     formula, asked = algorithm.formula, plan.asked
     if formula is None or asked is None:
         return [None]
-    return [formula({**plan.values, **part}, facts, asked) for part in plan.parts]
+    with blamed(f"The formula of {algorithm.name!r}"):
+        return [formula({**plan.values, **part}, facts, asked) for part in plan.parts]
 
 
 def _calibrated(
@@ -216,7 +242,8 @@ def _calibrated(
             "give gradient_bound, {noise} for the paper's formula, or sigma",
             suggested={"noise": "paper"},
         )
-    events = [event({**values, "sigma": 1.0, **part}, facts) for part in plan.parts]
+    with blamed(f"The event of {algorithm.name!r}"):
+        events = [event({**values, "sigma": 1.0, **part}, facts) for part in plan.parts]
     found = [sigma_for(each, eps, values["delta"]) for each in events]
     levels = tuple(one.sigma / _noise(each) for one, each in zip(found, events, strict=True))
     for level, one, part in zip(levels, found, plan.parts, strict=True):

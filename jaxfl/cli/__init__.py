@@ -34,12 +34,13 @@ import functools
 import inspect
 import os
 import sys
+import traceback
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from jaxfl.cli.compute import run
 from jaxfl.cli.config import Config, with_config
-from jaxfl.cli.imports import imported
+from jaxfl.cli.imports import imported, record
 from jaxfl.cli.interrupt import Terminated
 from jaxfl.cli.lists import SHELLS, list_parser, run_list, script
 from jaxfl.cli.look import look_options, look_parser, run_compare, run_plot, run_show
@@ -47,31 +48,43 @@ from jaxfl.cli.options import help_of
 from jaxfl.cli.parser import Parser, options_of_runs, parser_of_runs
 from jaxfl.cli.questions import parameters, question_parser, run_account, run_audit, run_calibrate
 from jaxfl.cli.written import as_typed, suggested
+from jaxfl.core.calls import blamed
 from jaxfl.core.errors import InputError, printable
+from jaxfl.core.foreign import apart
 from jaxfl.core.params import near
 from jaxfl.core.programs import keep_programs
 from jaxfl.core.version import __version__
 
 __all__ = ["keep_programs", "main"]
 
+TRACEBACK = "--traceback"
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The command `jaxfl`; returns its exit status: 0, 2 for an error of the user or of the machine,
     130 when interrupted and 143 when terminated, as in a shell."""
     words = list(sys.argv[1:] if argv is None else argv)
+    words, traced = [word for word in words if word != TRACEBACK], TRACEBACK in words
     config: Config | None = None
+    lines: Sequence[str] = ()
     try:
         if argv is None:
             keep_programs()
-        if words and words[0] in COMMANDS and (parser := COMMANDS[words[0]].parser):
-            words[1:] = imported(words[1:])
-            words[1:], config = with_config(words[1:], parser)
-        _dispatch(words)
+        only_json = "--json" in words and not {"-h", "--help"} & {*words}
+        with apart(only_json):
+            if words and words[0] in COMMANDS and (parser := COMMANDS[words[0]].parser):
+                words[1:] = imported(words[1:])
+                words[1:], config = with_config(words[1:], parser)
+            with blamed("Your code") if record() else contextlib.nullcontext():
+                _dispatch(words)
         sys.stdout.flush()  # a full disk is reported here, and not when Python ends
         return 0
     except InputError as error:
         sentence = error.sentence(as_typed(words), suggested)
         sentence = config.named(sentence) if config else sentence
+        lines = error.lines
+        if traced:
+            traceback.print_exception(error)
     except KeyboardInterrupt as error:
         print(f"jaxfl: interrupted{str(error) or '.'}", file=sys.stderr, flush=True)
         status = 143 if isinstance(error, Terminated) else 130
@@ -94,6 +107,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         way = "take fewer clients, smaller data or a smaller model"
         sentence = f"the memory is too small{reason}: {way}."
     print(f"jaxfl: error: {printable(sentence)}", file=sys.stderr)
+    for line in lines:  # of the user's code
+        print(f"  {printable(line)}", file=sys.stderr)
     return 2
 
 
@@ -137,6 +152,7 @@ def run_help(words: Sequence[str]) -> None:
     Every command except completion takes
       --config FILE           read options from a TOML file; the command line overrides the file
       --json                  print the result as one JSON object
+      --traceback             print all of what Python says of an error, not the sentence alone
 
     examples
       jaxfl run

@@ -11,7 +11,7 @@ import json
 import sys
 import tomllib
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +19,10 @@ import cloudpickle
 
 from jaxfl.algorithms.registry import TABLES
 from jaxfl.cli.parser import Parser
-from jaxfl.core.checks import kind_of
+from jaxfl.core.calls import blamed, described
 from jaxfl.core.errors import InputError, one_line, require
 from jaxfl.core.files import reading
+from jaxfl.core.foreign import importing
 from jaxfl.core.types import Aggregation, Algorithm, Compressor, Participation, Sampler
 
 __all__ = ["CONFIG", "check_begun", "file_of", "imported", "record"]
@@ -107,27 +108,42 @@ def _run(file: Path) -> None:
     assert spec is not None
     module = importlib.util.module_from_spec(spec)
     module.__file__ = str(file)
+    earlier = {kind: {**table} for kind, table in TABLES.items()}
     sys.modules[name] = module
     LOADED[str(file)] = digest  # while it runs, registered functions are from it
     try:
-        exec(compile(content, str(file), "exec"), module.__dict__)
-        _check(file)
+        with importing(file.parent) as found:
+            exec(compile(content, str(file), "exec"), module.__dict__)
+            _check(file, earlier)
     except (Exception, SystemExit) as error:
         del sys.modules[name], LOADED[str(file)]
+        for kind, table in earlier.items():
+            TABLES[kind].clear()
+            TABLES[kind].update(table)
         if isinstance(error, InputError):
             raise error.within(str(file)) from None
         raise InputError(f"{file}, line {_line(file, error)}: {one_line(error)}") from error
-    cloudpickle.register_pickle_by_value(module)
+    for each in (module, *found):
+        cloudpickle.register_pickle_by_value(each)
+        path = Path(str(each.__file__))
+        LOADED.setdefault(str(path), hashlib.sha256(path.read_bytes()).hexdigest())
 
 
-def _check(file: Path) -> None:
-    """Raise unless what the file registers is of its kind; models and data wait for their arguments."""
-    for kind, made in MADE.items():
-        for name, make in TABLES[kind].items():
-            if file_of(make) == file.name:
-                found, way = make(), f"make it return {made.__name__}(...)"
-                other = f"The {kind} {name} is {kind_of(found)}"
-                require(isinstance(found, made), other, way)
+def _check(file: Path, earlier: Mapping[str, Mapping[str, Any]]) -> None:
+    """Raise unless what the file registers is new and of its kind; models and data wait for arguments."""
+    for kind, table in TABLES.items():
+        for name, make in table.items():
+            if (before := earlier[kind].get(name, make)) is not make:
+                again = f"{file.name} registers the {kind} {name!r}, and so does"
+                require(
+                    False, f"{again} {file_of(before) or 'other code'}", "rename one of the two"
+                )
+            if file_of(make) == file.name and kind in MADE:
+                with blamed(f"The {kind} {name!r}", make):
+                    found = make()
+                way = f"make it return {MADE[kind].__name__}(...)"
+                other = f"The {kind} {name} is {described(found)}"
+                require(isinstance(found, MADE[kind]), other, way)
 
 
 def _line(file: Path, error: BaseException) -> int:

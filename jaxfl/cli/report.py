@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from jaxfl.core.errors import printable
+from jaxfl.core.foreign import output
 from jaxfl.core.progress import plural
 from jaxfl.core.types import Algorithm, Clients, Origin, Problem, Source
 from jaxfl.engine import results
@@ -45,7 +46,8 @@ def print_table(table: Table) -> None:
 
 def print_json(value: Any) -> None:
     """Print a result of ``--json``: numbers that are not finite are "nan", "inf" and "-inf"."""
-    print(json.dumps(results.plain(value), indent=2, ensure_ascii=False, default=str))
+    text = json.dumps(results.plain(value), indent=2, ensure_ascii=False, default=str)
+    print(text, file=output())
 
 
 def print_files(files: Sequence[Path], before: str = "") -> None:

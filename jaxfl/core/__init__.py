@@ -1,9 +1,12 @@
 """The foundations: records, keys, errors, validation, schedules, files, arithmetic.
 
 * :mod:`~jaxfl.core.batching` -- control flow that stays cheap under vmap
+* :mod:`~jaxfl.core.calls` -- calls of a user's functions: what goes wrong in one becomes a sentence
 * :mod:`~jaxfl.core.checks` -- validators of types, options and arrays
 * :mod:`~jaxfl.core.errors` -- the error that tells a user about a mistake in the input
 * :mod:`~jaxfl.core.files` -- reading files with readable errors, and replacing them atomically
+* :mod:`~jaxfl.core.foreign` -- code of the user's own: where its modules are, where it prints, and what
+  it sets of NumPy's errors
 * :mod:`~jaxfl.core.fusion` -- barriers against fusion by the compiler
 * :mod:`~jaxfl.core.hosts` -- processes of `jax.distributed`: what they agree on, and losses
 * :mod:`~jaxfl.core.interrupts` -- a context manager that delays signals

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Self
 
 import numpy as np
 
@@ -25,6 +25,7 @@ __all__ = [
 ]
 
 SHOWN = 60  # characters of a value in a sentence
+LONGEST = 300  # of the text of another exception
 TABLE = "read a table with jaxfl.data.from_clients(frame, client=..., label=...) or from_frame"
 
 
@@ -50,6 +51,14 @@ class Sentence(Exception):
         self.problem, self.remedy = problem, remedy
         self.values, self.suggested = values, dict[str, Any](suggested or {})
         self.context = ""
+        self.lines: tuple[str, ...] = ()
+
+    def at(self, lines: Iterable[str]) -> Self:
+        """This error, with the lines of a user's code in which it arose; Python prints them below."""
+        self.lines = (*self.lines, *lines)
+        for line in self.lines:
+            self.add_note(line)
+        return self
 
     def __str__(self) -> str:
         return self.sentence(assigned, suggestion)
@@ -81,7 +90,7 @@ class InputError(Sentence, ValueError):
         """The same error with a prefix that says where it arose, such as a cell of a sweep."""
         error = InputError(self.problem, self.remedy, suggested=self.suggested, **self.values)
         error.context = f"{context}: {self.context}"
-        return error
+        return error.at(self.lines)
 
 
 class JaxflWarning(Sentence, UserWarning):
@@ -133,9 +142,16 @@ def attempt(problem: str, remedy: str = "", **values: Any) -> Iterator[None]:
 
 
 def one_line(error: BaseException) -> str:
-    """An exception in one line."""
-    lines = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {lines[0].rstrip('.')}" if lines else type(error).__name__
+    """An exception in one line, which is not long."""
+    name = type(error).__name__
+    try:
+        lines = str(error).strip().splitlines()
+    except Exception:  # of a class of the user's
+        return f"{name}, whose text cannot be read"
+    if not lines:
+        return name
+    first = lines[0].rstrip(".")
+    return f"{name}: {first if len(first) <= LONGEST else f'{first[: LONGEST - 3]}...'}"
 
 
 def printable(text: str) -> str:
@@ -154,7 +170,10 @@ def shown(value: Any) -> str:
     if callable(value) and isinstance(getattr(value, "__name__", None), str):
         return str(value.__name__)
     plain = value.item() if isinstance(value, np.generic) else value  # no np.float64(...) around it
-    text = "" if is_table(value) else " ".join(repr(plain).split())
+    try:
+        text = "" if is_table(value) else " ".join(repr(plain).split())
+    except Exception:  # of a class of the user's
+        text = type(value).__name__
     if text and len(text) <= SHOWN:
         return text
     if isinstance(shape := getattr(value, "shape", None), tuple):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import inspect
+import os
 import sys
 import sysconfig
 import types
@@ -19,9 +20,20 @@ from typing import Any, TypeVar
 import jax
 import numpy as np
 
-__all__ = ["arrays_of", "by_identity", "code_of", "compared_by_identity", "identity", "is_plain"]
+__all__ = [
+    "INSTALLED",
+    "arrays_of",
+    "by_identity",
+    "code_of",
+    "compared_by_identity",
+    "identity",
+    "is_plain",
+]
 
 PACKAGE = str(Path(__file__).parents[1])
+PATHS = ("stdlib", "platstdlib", "purelib", "platlib")
+# where code is that is not the user's
+INSTALLED = (*(sysconfig.get_paths()[name] for name in PATHS), f"{PACKAGE}{os.sep}")
 C = TypeVar("C", bound=type)
 F = TypeVar("F", bound=Callable[..., Any])
 BUILT_IN = frozenset({bool, int, float, complex, str, bytes, type(None)})
@@ -119,10 +131,8 @@ def _of_a_package(value: Any) -> bool:
     module = sys.modules.get(str(getattr(value, "__module__", "")))
     if module is None or module.__name__ == "__main__":
         return False
-    paths = sysconfig.get_paths()
-    roots = (*(paths[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")), PACKAGE)
     builtin = module.__name__ in sys.builtin_module_names
-    return builtin or str(getattr(module, "__file__", "")).startswith(roots)
+    return builtin or str(getattr(module, "__file__", "")).startswith(INSTALLED)
 
 
 def by_identity(make: F, most: int | None = None) -> F:

@@ -16,9 +16,11 @@ from jaxfl.algorithms.composition import by_messages, in_plain
 from jaxfl.algorithms.probes import probed
 from jaxfl.algorithms.registry import one_algorithm
 from jaxfl.algorithms.resolution import build, resolve
+from jaxfl.algorithms.trial import tried
 from jaxfl.core.checks import one_key, one_path, one_problem
 from jaxfl.core.errors import InputError, require, shown
 from jaxfl.core.files import arrays, reading, replace
+from jaxfl.core.foreign import CALM
 from jaxfl.core.hosts import on_host
 from jaxfl.core.params import whole
 from jaxfl.core.types import (
@@ -178,6 +180,7 @@ class Functions:
         return seen
 
 
+@CALM
 def functions(
     algorithm: Algorithm | str,
     problem: Problem,
@@ -216,8 +219,10 @@ def functions(
     values, sources = resolve(algorithm, numbers, facts, noise)
     facts = facts._replace(rounds=int(values["rounds"]))
     hp = build(algorithm, values, facts, dtype(problem))
+    read = samples.measured(problem)
+    tried(algorithm, read, values, facts)
     check_room(algorithm, problem, hp)
-    return Functions(algorithm, samples.measured(problem), hp, _About(values, sources, facts))
+    return Functions(algorithm, read, hp, _About(values, sources, facts))
 
 
 @functools.partial(jax.jit, static_argnums=0)

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, TypeAlias
 from jaxfl.algorithms.probes import probed
 from jaxfl.algorithms.registry import PARTS, one_algorithm
 from jaxfl.algorithms.resolution import resolve
+from jaxfl.algorithms.trial import tried
 from jaxfl.core.checks import one_problem
 from jaxfl.core.errors import InputError, require, shown
 from jaxfl.core.params import closest, number, reads, varies, whole
@@ -161,6 +162,7 @@ def lay_out(
             known[id(posed)] = facts_of(posed, None), measured(posed), held
         facts, read, held = known[id(posed)]
         cells_of = tuple(_cells(algorithm, chosen, spanned, facts, numbers, noise))
+        tried(algorithm, read, cells_of[0].values, cells_of[0].facts)
         proof = probed(algorithm, posed, [cell.values for cell in cells_of], facts.d)
         studies.append(Study(place, algorithm, posed, read, held, cells_of, proof))
     return Grid(tuple(static), tuple(spanned), seeds_of(seeds), tuple(studies))

@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxfl.core.calls import blamed
 from jaxfl.core.checks import kind_of
 from jaxfl.core.errors import require, shown
 from jaxfl.core.hosts import on_host
@@ -135,7 +136,11 @@ def measure(algorithm: Algorithm, extra: Extra, state: State, problem: Problem) 
     """The common metrics of the model, and the user's own."""
     x = algorithm.output(state)
     measured = evaluate_metrics(problem, x)
-    return measured | {name: _numbers(name, f(problem, x)) for name, f in extra}
+    for name, f in extra:
+        with blamed(f"The metric {name!r}", f):
+            found = f(problem, x)
+        measured = {**measured, name: _numbers(name, found)}
+    return measured
 
 
 def own_metrics(metrics: Any) -> Extra:

@@ -19,6 +19,7 @@ import numpy as np
 
 from jaxfl.core.checks import one_path
 from jaxfl.core.errors import InputError, JaxflWarning, require
+from jaxfl.core.foreign import CALM
 from jaxfl.core.hosts import on_host
 from jaxfl.core.memory import HOST, check_fits
 from jaxfl.core.params import at_most_one, number, whole
@@ -113,6 +114,7 @@ def check_names(names: Iterable[str], options: Options) -> None:
         require(free, lambda: f"A metric cannot be called {name!r}", "take another name")
 
 
+@CALM
 def computed(
     make: Callable[[], Grid],
     key: Key,

@@ -26,6 +26,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from jaxfl.core.errors import InputError, require
+from jaxfl.core.foreign import CALM
 from jaxfl.core.params import choice
 from jaxfl.privacy.events import (
     AnyEvent,
@@ -78,12 +79,14 @@ class Bound(NamedTuple):
     mu: float | None = None  # of GDP, where it is all of it; inversely proportional to the noise
 
 
+@CALM
 def epsilon(event: AnyEvent, delta: float, method: str | None = None) -> Guarantee:
     """The proven eps at this delta."""
     check_event(event, method)
     return _guarantee(event, method, delta=check_delta(delta))
 
 
+@CALM
 def delta(event: AnyEvent, eps: float, method: str | None = None) -> Guarantee:
     """The proven delta at this eps."""
     check_event(event, method)

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from jaxfl.core.errors import InputError, require
+from jaxfl.core.foreign import CALM
 from jaxfl.core.params import number
 from jaxfl.privacy.accountants import Guarantee, check_event, closed_form, epsilon
 from jaxfl.privacy.events import (
@@ -51,6 +52,7 @@ class Calibration(NamedTuple):
     proven: Guarantee
 
 
+@CALM
 def sigma_for(event: AnyEvent, eps: float, delta: float, method: str | None = None) -> Calibration:
     """The least noise with proven eps <= ``eps``: all sigmas of ``event`` scaled together.
 

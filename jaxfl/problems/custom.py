@@ -8,6 +8,7 @@ from functools import lru_cache
 import jax
 import numpy as np
 
+from jaxfl.core.calls import blamed
 from jaxfl.core.checks import finite
 from jaxfl.core.errors import require
 from jaxfl.core.params import nonnegative
@@ -71,7 +72,10 @@ def _custom(
     trainable: Trainable,
     name: str,
 ) -> Model:
-    params = layout(jax.eval_shape(init, jax.eval_shape(lambda: jax.random.key(0))))
+    key = jax.eval_shape(lambda: jax.random.key(0))
+    with blamed(f"The init of model {name!r}", init):
+        shapes = jax.eval_shape(init, key)
+    params = layout(shapes)
     params = frozen(params, trainable, None, init)
 
     def flat_loss(x: Array, example: PyTree) -> Array:

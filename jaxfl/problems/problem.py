@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxfl.core.calls import blamed, described, frames_of, is_jaxfls, place
 from jaxfl.core.checks import counts, finite, instance, kind_of, numeric, stacked
 from jaxfl.core.errors import InputError, JaxflWarning, attempt, require
 from jaxfl.core.memory import check_fits
@@ -29,6 +30,7 @@ CHECKED = 1 << 24  # numbers whose sizes are checked together
 SCALED = 2.0  # root mean square of a feature: 1 if it is standardised, less within [-1, 1]
 EVALUATION = 1 << 31  # multiplications of an evaluation, some hundredths of a second of two cores
 LEAST, MOST = 512, (1 << 16) - 1  # records of a client that are evaluated, if not all
+CUSTOM = "jaxfl.problems.custom"  # whose functions call the user's
 TRIED = 1 << 24  # numbers in the samples of one client that are tried
 
 
@@ -283,10 +285,38 @@ def _unscaled(train: PyTree, count: Any, name: str) -> JaxflWarning | None:
 def _try_loss(model: Model, train: PyTree, kind: np.dtype[Any]) -> None:
     """One abstract evaluation, for models that cannot tell what data they take."""
     loss = f"The loss of model {model.name!r}"
-    with attempt(f"{loss} fails on one example of these data"):
-        value = jax.eval_shape(model.loss, jax.ShapeDtypeStruct((model.dim,), kind), example(train))
+    x = jax.ShapeDtypeStruct((model.dim,), kind)
+    try:
+        with attempt(f"{loss} fails on one example of these data"):
+            value = jax.eval_shape(model.loss, x, example(train))
+    except InputError as error:
+        raise error.at(frames_of(error.__cause__)) from error.__cause__
     number = getattr(value, "shape", None) == () and jnp.issubdtype(value.dtype, jnp.floating)
     require(number, lambda: f"{loss} returns {kind_of(value)}", "make it return one real number")
+
+    key = jax.eval_shape(lambda: jax.random.key(0))
+    _try(model, "init", (key,))
+    _try(model, "project", (x,))
+    _try(model, "regularizer", (x,))
+    _try(model, "correct", (x, example))
+
+
+def _try(model: Model, field: str, given: tuple[Any, ...]) -> None:
+    """Raise unless a function of the user's returns a vector like x, or a real number."""
+    f = getattr(model, field)
+    if f is None or (is_jaxfls(f) and f.__module__ != CUSTOM):
+        return
+    what = f"The {field} of model {model.name!r}"
+    with blamed(what, f):
+        found = jax.eval_shape(f, *given)
+    shape = () if field in ("regularizer", "correct") else (model.dim,)
+    kinds = jnp.floating, *(jnp.integer, jnp.bool_) * (field == "correct")
+    dtype = getattr(found, "dtype", np.dtype(object))
+    fits = getattr(found, "shape", None) == shape and any(jnp.issubdtype(dtype, k) for k in kinds)
+    if not fits or (field == "project" and dtype != given[0].dtype):
+        kind = np.dtype(np.float32) if field == "init" else given[0].dtype
+        wanted = described(jax.ShapeDtypeStruct(shape, kind))
+        raise InputError(f"{what} returns {described(found)}", f"return {wanted}").at(place(f))
 
 
 @lru_cache(maxsize=64)

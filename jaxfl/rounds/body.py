@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from jaxfl.core.calls import asked
 from jaxfl.core.records import document_all
 from jaxfl.core.types import (
     Aggregation,
@@ -129,7 +130,8 @@ class Body(NamedTuple):
 
     def growth(self, omega: float) -> tuple[float, float] | None:
         """The factors by which messages exceed estimates, in length and in noise; None: unknown."""
-        return self.channel.growth(omega)
+        found: tuple[float, float] | None = asked(self.channel, "growth", omega)
+        return found
 
     @property
     def mirrors(self) -> bool:

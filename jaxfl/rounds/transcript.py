@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxfl.core import provenance
+from jaxfl.core.calls import asked
 from jaxfl.core.errors import InputError, one_line, require
 from jaxfl.core.identity import by_identity, identity
 from jaxfl.core.schedules import Schedule
@@ -183,7 +184,7 @@ def equal_rounds(body: AnyBody, values: Values, facts: ProblemFacts) -> list[Rou
 def noise(body: AnyBody, values: Values) -> float:
     """The deviation that rounds draw with, for the event of a paper whose noise does not vary."""
     assert body.mechanism.std is not None
-    return float(body.mechanism.std(Hyper(dict(values))))
+    return float(asked(body.mechanism, "std", Hyper(dict(values))))
 
 
 def _columns(
@@ -261,7 +262,9 @@ def turns(body: AnyBody, values: Values, facts: ProblemFacts) -> int:
     T, most = int(values["rounds"]), body.participation.most
     if body.local is None and body.estimator.sampler.epochs:
         return T
-    return int(values.get("turns", T if most is None else most(T, facts.n, values)))
+    if "turns" in values or most is None:
+        return int(values.get("turns", T))
+    return int(asked(body.participation, "most", T, facts.n, values))
 
 
 def noises(body: AnyBody, values: Values, facts: ProblemFacts) -> int:
@@ -281,7 +284,7 @@ def noises(body: AnyBody, values: Values, facts: ProblemFacts) -> int:
         return 1
     clients, colluding = body.participation, int(values.get("colluding", 0))
     if clients.least is not None:
-        senders = clients.least(facts.n, values)
+        senders = int(asked(clients, "least", facts.n, values))
     elif clients.everyone:
         senders = facts.n
     else:
@@ -303,7 +306,8 @@ def message_bound(body: AnyBody, values: Values, facts: ProblemFacts) -> Message
     leaves out the public regularizer, except for that of local steps, which it takes to be small.
     """
     if body.local is not None:
-        return body.local.message_bound(values)
+        bound: MessageBound = asked(body.local, "message_bound", values)
+        return bound
     omega = values.get("omega", 0.0)
     growth, points = body.growth(omega), body.estimator.points
     varies = any(isinstance(values.get(name), Schedule) for name in READ)
@@ -325,6 +329,6 @@ def rounding(body: AnyBody, values: Values, facts: ProblemFacts) -> float:
         return 0.0
     senders = body.participation.capacity(values, facts).get("cohort", facts.n)
     bound = message_bound(body, values, facts)
-    defaults = body.aggregation.settle(values, bound, senders, facts.d)
+    defaults = asked(body.aggregation, "settle", values, bound, senders, facts.d)
     p = values["precision"] if "precision" in values else defaults["precision"][0]
     return float(p * np.sqrt(facts.d) / 2)

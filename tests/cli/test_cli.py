@@ -433,6 +433,7 @@ def test_a_full_disk_is_one_sentence() -> None:
 
 
 def test_the_last_net(monkeypatch: pytest.MonkeyPatch, shell: Shell) -> None:
+    monkeypatch.setattr("jaxfl.cli.record", dict)  # no file is imported
     for error, says in (
         (MemoryError("Unable to allocate 7 TiB"), "the memory is too small (Unable to allocate"),
         (RuntimeError("RESOURCE_EXHAUSTED: Out of memory"), "the memory is too small"),

@@ -229,10 +229,10 @@ test_mistakes = refusals(
     (named("random_k+bernoulli"), "take one of them"),
     (lambda: cs.compose(cs.natural(), BOTH), "compose the codes first"),
     (mine(code=lambda key, v, hp: v[:1]), r"code of the compressor 'mine' returns float32\[1"),
-    (mine(code=lambda key, v, hp: v.astype("f2")), r"returns float16\[8\] for float32"),
+    (mine(code=lambda key, v, hp: v.astype("f2")), r"returns float16\[8\]: return float32"),
     (mine(select=lambda key, d, hp: None), "select of the compressor 'mine' returns None"),
     (mine(select=lambda *_: Draw(jnp.arange(3), jnp.ones(2))), "as many weights"),
-    (mine(omega=lambda d, values: -1.0), "says omega = -1.0"),
+    (mine(omega=lambda d, values: -1.0), "returns -1.0: return a finite"),
 )
 
 

@@ -1,0 +1,59 @@
+"""Code of the user's own: where its modules are, where it prints, and what it sets of NumPy's errors."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import types
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TextIO
+
+import numpy as np
+
+from jaxfl.core.identity import INSTALLED
+
+__all__ = ["CALM", "apart", "importing", "output"]
+
+CALM = np.errstate(divide="warn", over="warn", under="ignore", invalid="warn")  # whatever users set
+_outputs: list[TextIO] = []  # standard output, while others print elsewhere
+
+
+@contextlib.contextmanager
+def importing(folder: Path) -> Iterator[list[types.ModuleType]]:
+    """Run a file of this folder: modules beside it are found, now before all others and later after them.
+
+    Yields a list, which at the end has those that were imported.  What the file prints goes to standard
+    error, and what it sets of NumPy's errors ends with it.
+    """
+    known, place, found = {*sys.modules}, str(folder), list[types.ModuleType]()
+    sys.path.insert(0, place)
+    try:
+        with contextlib.redirect_stdout(sys.stderr), np.errstate():
+            yield found
+    finally:
+        sys.path.remove(place)
+    sys.path.append(place)
+    for module in (sys.modules[name] for name in {*sys.modules} - known):
+        file = str(getattr(module, "__file__", None) or "")
+        if Path(file).is_relative_to(folder) and not file.startswith(INSTALLED):
+            found.append(module)
+
+
+@contextlib.contextmanager
+def apart(only: bool) -> Iterator[None]:
+    """If standard output has results ``only``, print to standard error what others print."""
+    if not only:
+        yield
+        return
+    _outputs.append(sys.stdout)
+    try:
+        with contextlib.redirect_stdout(sys.stderr):
+            yield
+    finally:
+        _outputs.pop()
+
+
+def output() -> TextIO:
+    """Standard output, which is for results."""
+    return _outputs[-1] if _outputs else sys.stdout
