@@ -117,7 +117,7 @@ def _evaluate(part: Any, problem: Problem, hp: Hyper) -> None:
                 part, "draw", _rows(part.draw, jnp.int32(count), problem.m_max, hp), count, 1.0
             )
     elif isinstance(part, Participation):
-        _check_draws(part, "draw", _clients(part.draw, problem.n, hp), problem.n, 1.0)
+        _check_draws(part, "draw", _clients(part.draw, problem.n, hp), problem.n)
     elif isinstance(part, Compressor) and part.select is not None:
         _check_draws(
             part, "select", _coordinates(part.select, problem.model.dim, hp), problem.model.dim

@@ -148,7 +148,6 @@ BROKEN: dict[str, tuple[Callable[[], Algorithm], dict[str, Any]]] = {
     "before": (lambda: sends(lambda link, g: 100 * g), {}),
     "before_shifted": (lambda: sends(lambda s, g: 100 * g - s, channels.shifted(), shift=0.5), {}),
     "select_repeats": (repeats, {"dim": 8}),
-    "pace": (lambda: own(estimator=mine(WHOLE, pace=lambda key, t, hp: {"sigma": quiet(hp)})), {}),
     "terms": (lambda: own(estimator=mine(WHOLE, gradient=LOUD)), {}),
     "differences": (differences, TURNING),
     "rows": (lambda: own(estimator=estimators.minibatch(weighed(sampling.full()))), {}),
