@@ -106,11 +106,8 @@ def find_directory(directory: str | os.PathLike[str] | None = None) -> Path | No
         return None
     path = Path(os.path.expanduser(given))
     origin = "JAXFL_DATA" if directory is None else "The data directory"
-    require(
-        path.is_dir(),
-        lambda: f"{origin} is {str(given)!r}, which is not a directory",
-        "create or correct it",
-    )
+    wrong = f"{origin} is {str(given)!r}, which is not a directory"
+    require(path.is_dir(), wrong, "create or correct it")
     return path
 
 
@@ -124,11 +121,8 @@ def _checked(source: Source, path: Path, fix: str) -> bytes:
     with reading(path, "data file"):
         content = path.read_bytes()
     problem, content = _verify(source, content)
-    require(
-        not problem,
-        lambda: f"Data file {path} is not the published one: {problem}",
-        lambda: f"{fix} (the original is {source.hosts[0]}{source.name})",
-    )
+    wrong = f"Data file {path} is not the published one: {problem}"
+    require(not problem, wrong, lambda: f"{fix} (the original is {source.hosts[0]}{source.name})")
     return content
 
 

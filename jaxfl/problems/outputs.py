@@ -133,21 +133,15 @@ def check_examples(
                 f"The model takes features of shape {shape}, and those of an example have shape {own}",
                 f"{change}make the model for {own}",
             )
-        require(
-            a.ndim == y.ndim + len(shape) and own == shape,
-            lambda: (
-                f"The model takes features of shape {shape} and one label for each, and the data "
-                f"hold features {a.shape} and labels {y.shape}, the leading axes being rows"
-            ),
+        wrong = (
+            f"The model takes features of shape {shape} and one label for each, and the data "
+            f"hold features {a.shape} and labels {y.shape}, the leading axes being rows"
         )
+        require(a.ndim == y.ndim + len(shape) and own == shape, wrong)
         wanted = jnp.integer if whole else jnp.floating
-        require(
-            jnp.issubdtype(a.dtype, wanted),
-            lambda: (
-                f"Features have dtype {a.dtype}, and the model takes {'integers' if whole else 'floats'}"
-            ),
-            "convert (and scale) them, or make the model for a sample like them",
-        )
+        wrong = f"Features have dtype {a.dtype}, and the model takes {'integers' if whole else 'floats'}"
+        way = "convert (and scale) them, or make the model for a sample like them"
+        require(jnp.issubdtype(a.dtype, wanted), wrong, way)
         if out.labels in ("binary", "classes"):
             more = ", or make a model for more classes" if np.any(y >= classes) else ""
             labels_below("Labels", y, classes, more)

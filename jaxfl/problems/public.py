@@ -94,11 +94,8 @@ def box(low: float | Sequence[float], high: float | Sequence[float]) -> Constrai
     require(
         alike, lambda: f"The box has {ends[0]} lower and {ends[1]} upper ends", "give equally many"
     )
-    require(
-        np.all(np.less(l, h)),
-        "A box needs low < high in every coordinate",
-        "swap or widen its ends",
-    )
+    wrong = "A box needs low < high in every coordinate"
+    require(np.all(np.less(l, h)), wrong, "swap or widen its ends")
     return _box(l, h)
 
 
@@ -132,11 +129,8 @@ def _box(low: float | tuple[float, ...], high: float | tuple[float, ...]) -> Con
 
 
 def _check_fits(per_coordinate: npt.NDArray[np.float64], d: int) -> None:
-    require(
-        per_coordinate.shape in ((), (d,)),
-        lambda: f"The constraint set has {per_coordinate.size} coordinates and the model {d}",
-        "give one number for all, or one for each",
-    )
+    wrong = f"The constraint set has {per_coordinate.size} coordinates and the model {d}"
+    require(per_coordinate.shape in ((), (d,)), wrong, "give one number for all, or one for each")
 
 
 def regularizer(spec: str | Regularizer | None) -> Regularizer:
