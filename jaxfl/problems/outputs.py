@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxfl.core.checks import labels_below
-from jaxfl.core.errors import InputError, require
+from jaxfl.core.errors import require
 from jaxfl.core.params import known, whole
 from jaxfl.core.types import Array, PyTree
 
@@ -124,20 +124,15 @@ def check_examples(
         pairs = isinstance(examples, tuple | list) and len(examples) >= 2
         require(pairs, "This model takes pairs (features, labels)", "pass a tuple of two arrays")
         a, y = examples[0], np.asarray(examples[1])
-        own = a.shape[y.ndim :]
-        if a.shape[: y.ndim] == y.shape and own != shape:
+        own, way = a.shape[y.ndim :], f"make the model for {a.shape[y.ndim :]}"
+        if own and math.prod(own) == math.prod(shape):
             to = f"lambda x: x.reshape(x.shape[:-{len(own)}] + {shape})"
-            fits = own and math.prod(own) == math.prod(shape)
-            change = f"reshape them with jaxfl.data.map_features(data, {to}), or " if fits else ""
-            raise InputError(
-                f"The model takes features of shape {shape}, and those of an example have shape {own}",
-                f"{change}make the model for {own}",
-            )
+            way = f"reshape them with jaxfl.data.map_features(data, {to}), or {way}"
         wrong = (
             f"The model takes features of shape {shape} and one label for each, and the data "
             f"hold features {a.shape} and labels {y.shape}, the leading axes being rows"
         )
-        require(a.ndim == y.ndim + len(shape) and own == shape, wrong)
+        require(a.shape[: y.ndim] == y.shape and own == shape, wrong, way)
         wanted = jnp.integer if whole else jnp.floating
         wrong = f"Features have dtype {a.dtype}, and the model takes {'integers' if whole else 'floats'}"
         way = "convert (and scale) them, or make the model for a sample like them"

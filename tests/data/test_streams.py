@@ -96,9 +96,6 @@ UNLIKE = np.zeros((3, 9, 5)), np.zeros((2, 9))
 
 
 test_mistakes_get_one_sentence = refusals(
-    (made(clients=0), "clients"),
-    (made(samples=0), "samples"),
-    (made(count=[9, 9]), "count = .* must hold one integer for each"),
     (made(count=[9, 9, 10]), r"count = .* must lie in 1\.\.9"),
     (made(make=lambda key, i: i), "cannot be made"),
     (made(make=lambda key, i, j: (NAN, 1)), "NaN"),

@@ -359,7 +359,6 @@ test_mistakes_get_one_sentence = refusals(
     (flax(LINEAR, (4,)), r"example of shape \(4,\), float32 of shape \(1, 4\)"),
     (flax(CONV, 64), r"sample is one number: .* give a tuple, such as \(64,\)"),
     (flax(linen.Embed(5, 3)), "float32 .* integer"),
-    (lambda: models.model("logitsic", 5, 2), "did you mean 'logistic'"),
     (lambda: models.model("logistic", 5, 3), "does not serve 3 classes"),
     (lambda: models.cnn(54, 3), r"features = 54 .* such as \(28, 28, 1\)"),
     (lambda: models.resnet_gn(64, 3, groups=5), "groups = 5 does not divide"),
@@ -377,12 +376,10 @@ test_mistakes_get_one_sentence = refusals(
     (of(train=(NOTHING[..., None], LABELS)), r"\(5, 1\): reshape .*x.shape\[:-2\] \+ \(5,\)"),
     (of(train=(NOTHING, PADDED), count=np.asarray([4, 1, 3])), "hold 2, .* labels - 1 for 1"),
     (of(train=(NOTHING.astype(int), LABELS)), "takes floats: convert"),
-    (of(count=np.asarray([4, 0, 3])), r"must lie in 1\.\.4"),
     (lambda: posed(np.zeros(4)), "one vector of 5 numbers"),
     (lambda: posed(dtype="float64"), "JAX_ENABLE_X64"),
     (lambda: make_problem(client_data(), models.logistic(4)), "the model comes first"),  # type: ignore[arg-type]
     (lossy(lambda p, e: jnp.dot(p["w"][:3], e[0])), "fails on one example"),
     (lossy(lambda p, e: p["w"] * e[0]), r"returns .* one real number"),
-    (lossy(lambda p, e: p["w"] @ e[0] > 0), "returns bool"),
     (lossy(raising(RuntimeError("one\ntwo"))), r"RuntimeError: one.\.$"),
 )
