@@ -124,15 +124,16 @@ def check_examples(
         pairs = isinstance(examples, tuple | list) and len(examples) >= 2
         require(pairs, "This model takes pairs (features, labels)", "pass a tuple of two arrays")
         a, y = examples[0], np.asarray(examples[1])
-        own, way = a.shape[y.ndim :], f"make the model for {a.shape[y.ndim :]}"
-        if own and math.prod(own) == math.prod(shape):
+        own, alike = a.shape[y.ndim :], a.shape[: y.ndim] == y.shape
+        way = f"make the model for {own}" if alike else ""
+        if alike and math.prod(own) == math.prod(shape):
             to = f"lambda x: x.reshape(x.shape[:-{len(own)}] + {shape})"
             way = f"reshape them with jaxfl.data.map_features(data, {to}), or {way}"
         wrong = (
             f"The model takes features of shape {shape} and one label for each, and the data "
             f"hold features {a.shape} and labels {y.shape}, the leading axes being rows"
         )
-        require(a.shape[: y.ndim] == y.shape and own == shape, wrong, way)
+        require(alike and own == shape, wrong, way)
         wanted = jnp.integer if whole else jnp.floating
         wrong = f"Features have dtype {a.dtype}, and the model takes {'integers' if whole else 'floats'}"
         way = "convert (and scale) them, or make the model for a sample like them"
