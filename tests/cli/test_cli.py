@@ -418,7 +418,7 @@ MISTAKES = {
     "--verison": "'--verison': did you mean --version?",
     "run --rounds 999999999999999999999": "at most 2147483647",
     "run --lr cosine": "as in cosine:0.3",
-    "run --data /dev/null": "'/dev/null' is not a file",
+    "run --data /dev/null": "Cannot read /dev/null: it is not a file",
     "run soteriafl_sgd ldp_sgd": "--algorithm has 2 values: `jaxfl sweep` computes one for each",
     "run --rond 5": "--rond: did you mean --rounds",
     "run --noise_constant 5": "--noise-constant",

@@ -78,7 +78,7 @@ def positions(a: Any) -> Any:
     """Dense layers at many positions and at one; as pairs and as sums."""
     a = linen.tanh(linen.Dense(6)(a.reshape(len(a), 8, 16)))
     a = linen.tanh(linen.Dense(2, use_bias=False)(a))
-    return linen.Dense(3)(linen.GroupNorm(4)(linen.Dense(20)(flat(a))))
+    return linen.Dense(3)(linen.Dense(20)(flat(a)))
 
 
 def borrowed(a: Any) -> Any:
