@@ -90,9 +90,19 @@ def point(model: Model, seed: int, dtype: Any = np.float32) -> Any:
     return jnp.asarray(np.random.default_rng(seed).normal(size=model.dim) / 2, dtype)
 
 
-def sums(model: Model, x: Any, w: Any, weight: Any, batch: Any) -> list[tuple[Any, Any]]:
+def shortened(g: np.ndarray, bound: float, ends: Any = ()) -> np.ndarray:
+    """Gradients (b, d) within the bound; of K layers with these ends each within bound / sqrt(K)."""
+    layers = np.split(g, ends, axis=1)
+    most = bound / np.sqrt(len(layers))
+    norms = (np.linalg.norm(part, axis=1, keepdims=True) for part in layers)
+    return np.hstack([p * most / np.maximum(most, n) for p, n in zip(layers, norms, strict=True)])
+
+
+def sums(
+    model: Model, x: Any, w: Any, weight: Any, batch: Any, ends: Any = ()
+) -> list[tuple[Any, Any]]:
     """Factors, and clipped sums of one and two points: found, and written out in NumPy on every
-    `jax.grad`.  Half of the gradients at x are longer than the bound."""
+    `jax.grad`.  Half of the gradients at x are longer than the bound.  ``ends`` are those of layers."""
     kernel = model.kernel
     gradients = jax.jit(jax.vmap(jax.grad(model.loss), (None, 0)))
     g, h = (np.asarray(gradients(p, batch), np.float64) for p in (x, w))
@@ -109,8 +119,8 @@ def sums(model: Model, x: Any, w: Any, weight: Any, batch: Any) -> list[tuple[An
         F, H = kernel.factors(x, batch), kernel.factors(w, batch)
         both = kernel.combine((2.0, weight), (F, H))
         return (
-            kernel.inner(F, H, batch),
-            kernel.inner(both, both, batch),
+            kernel.inner(F, H, batch).reshape(len(weight), -1).sum(axis=1),
+            kernel.inner(both, both, batch).reshape(len(weight), -1).sum(axis=1),
             kernel.contract(weight, both, batch),
             evaluate(kernel, (Term(-0.5, (x, w), (3.0, -2.0), G),), weight, batch)[0],
             evaluate(kernel, (Term(2.0, (x,), (-1.5,), G),), weight, batch)[0],
@@ -120,7 +130,7 @@ def sums(model: Model, x: Any, w: Any, weight: Any, batch: Any) -> list[tuple[An
         )
 
     def short(g: np.ndarray) -> np.ndarray:
-        return g * bound / np.maximum(bound, np.linalg.norm(g, axis=1, keepdims=True))
+        return shortened(g, bound, ends)
 
     u = np.asarray(weight, np.float64)
     both = 2 * g + u[:, None] * h

@@ -698,6 +698,12 @@ class Gradient(NamedTuple):
     jitter: Callable[[Key, int, Array, Hyper], Array] | None = None
 
 
+def _remembers_nothing(
+    problem: Problem, x: Array, hp: Hyper, pooled: bool, storage: str
+) -> Remembered:
+    return Remembered()
+
+
 class Memory(NamedTuple):
     """What an estimator remembers from round to round.
 
@@ -713,7 +719,7 @@ class Memory(NamedTuple):
             the round, c_j being the clipped gradients of the first term; None: ``base`` stays.
     """
 
-    init: Callable[[Problem, Array, Hyper, bool, str], Remembered] = lambda *_: Remembered()
+    init: Callable[[Problem, Array, Hyper, bool, str], Remembered] = _remembers_nothing
     begin: Updates | None = None
     refresh: Updates | None = None
     table: Table | None = None

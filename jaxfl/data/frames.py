@@ -71,14 +71,11 @@ def tables(
     chosen = None if features is None else list(features) if several else [features]
     if chosen is None:
         likely = next((name for name in columns if str(name).lower() in LABELS), columns[-1])
-        require(
-            label is not None,
-            lambda: f"{who[0]} has the columns {listed(columns)}",
-            lambda: (
-                f"name the one to predict, as in label={str(likely)!r}, or for data without labels the "
-                "features=[...]"
-            ),
+        way = (
+            f"name the one to predict, as in label={str(likely)!r}, or for data without labels the "
+            "features=[...]"
         )
+        require(label is not None, lambda: f"{who[0]} has the columns {listed(columns)}", way)
         chosen = [name for name in columns if name not in (label, leave)]
     require(chosen, lambda: f"{who[0]} has no column of features", "add one", features=features)
     used = [name for name in (*chosen, label) if name is not None]
@@ -87,11 +84,8 @@ def tables(
         for column in used:
             _one_of(there, column, name)
         extra = [c for c in there if c not in used and c != leave] if features is None else []
-        require(
-            not extra,
-            lambda: f"{name} has the columns {listed(extra)}, and {who[0]} has not",
-            "make them alike, or choose with features=[...]",
-        )
+        wrong = f"{name} has the columns {listed(extra)}, and {who[0]} has not"
+        require(not extra, wrong, "make them alike, or choose with features=[...]")
     require(label not in chosen, "is the label too", "leave it out", features=label)
     require(
         label is None or label != leave, "is the column of clients", "name another", label=label
@@ -118,12 +112,9 @@ def groups(
 def grouped(values: Array, client: Hashable) -> tuple[list[Array], tuple[str, ...]]:
     """The rows of each client and its name, from the values of the column ``client``."""
     if values.dtype.kind == "f":
-        require(
-            (values == np.rint(values)).all(),
-            "is a column of real numbers",
-            "name a column of names or of whole numbers",
-            client=client,
-        )
+        wrong = "is a column of real numbers"
+        way = "name a column of names or of whole numbers"
+        require((values == np.rint(values)).all(), wrong, way, client=client)
         values = values.astype(np.int64)
     clients, owner = np.unique(values, return_inverse=True)
     order = np.argsort(owner, kind="stable")
@@ -186,11 +177,8 @@ def pixels(columns: Mapping[str, Array], names: Sequence[str], who: str) -> Arra
     """One column as features, or several side by side; images of bytes in [0, 1], with a last axis."""
     for name in names:
         what = _words(columns[name].ravel()) if _text(columns[name]) else ""
-        require(
-            not what,
-            lambda: f"{who}: {name!r} holds {what}, and features are numbers",
-            "encode it first",
-        )
+        wrong = f"{who}: {name!r} holds {what}, and features are numbers"
+        require(not what, wrong, "encode it first")
     if len(names) > 1:
         parts = [columns[name].reshape(len(columns[name]), -1) for name in names]
         return np.concatenate(parts, axis=1, dtype=np.float32, casting="unsafe")
@@ -223,11 +211,9 @@ def _features(frame: Any, names: Sequence[Hashable], who: str, kind: npt.DTypeLi
                 what = f"{shown(str(values[others[0]]))} in row {others[0]} among numbers"
             if len(others) < len(values):
                 way = "convert it (pandas.to_numeric, or cast of polars)"
-        require(
-            not categorical and values.dtype.kind in "biuf",
-            lambda: f"{who}: the column {str(name)!r} holds {what}, and features are numbers",
-            lambda: f"{way}, or leave it out with features=[...]",
-        )
+        wrong = f"{who}: the column {str(name)!r} holds {what}, and features are numbers"
+        way = f"{way}, or leave it out with features=[...]"
+        require(not categorical and values.dtype.kind in "biuf", wrong, way)
         with np.errstate(over="ignore"):
             out[:, j] = values
         finite(f"{who}, column {str(name)!r},", out[:, j], values)

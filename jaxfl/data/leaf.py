@@ -85,11 +85,8 @@ def leaf(
 def _files(root: Path, part: str) -> list[Path]:
     """The JSON files of a part, by name; raise where there are none to train on."""
     files = sorted((root / part).glob("*.json"))
-    require(
-        files or part != "train",
-        lambda: f"{root} has no JSON files in a folder train",
-        "run LEAF's preprocess.sh -t sample, and name the folder data that it fills",
-    )
+    way = "run LEAF's preprocess.sh -t sample, and name the folder data that it fills"
+    require(files or part != "train", lambda: f"{root} has no JSON files in a folder train", way)
     return files
 
 
@@ -117,13 +114,11 @@ class _Examples:
                 rows = self._rows(x, y, f"{file}, user {user!r},")
                 each, longest = rows[0].nbytes // len(y), max(longest, len(y))
                 taken += rows[0].nbytes
-                require(
-                    taken + len(seen) * longest * each <= room,
-                    lambda: (
-                        f"The examples of {file.parent} take over {room:,} bytes, as much as is free"
-                    ),
-                    "read fewer users with clients=",
+                wrong = (
+                    f"The examples of {file.parent} take over {room:,} bytes, as much as is free"
                 )
+                way = "read fewer users with clients="
+                require(taken + len(seen) * longest * each <= room, wrong, way)
                 yield user, rows
                 if len(seen) == most:
                     return
@@ -155,13 +150,9 @@ class _Examples:
         labels_below(f"{who} labels", labels, most)
         if self.shape is None:
             self.shape, self.name = features.shape[1:], name
-        require(
-            (features.shape[1:], name) == (self.shape, self.name),
-            lambda: (
-                f"{who} has examples of shape {features.shape[1:]}, and users before {self.shape}"
-            ),
-            "name a folder of one data set",
-        )
+        wrong = f"{who} has examples of shape {features.shape[1:]}, and users before {self.shape}"
+        way = "name a folder of one data set"
+        require((features.shape[1:], name) == (self.shape, self.name), wrong, way)
         self.classes = max(self.classes, most)
         return features, labels.astype(np.int32)
 
@@ -188,11 +179,8 @@ class _Examples:
         from PIL import Image
 
         place = "put CelebA's aligned images there, or name their folder with images="
-        require(
-            self.images.is_dir(),
-            lambda: f"The images lie in {self.images}, which is no folder",
-            place,
-        )
+        wrong = f"The images lie in {self.images}, which is no folder"
+        require(self.images.is_dir(), wrong, place)
         path = self.images / file
         with reading(path, "image", place), Image.open(path) as opened:
             pixels = np.asarray(opened.resize((SIDE, SIDE)).convert("RGB"))
@@ -203,11 +191,8 @@ class _Examples:
 def _codes(strings: Sequence[str], who: str) -> npt.NDArray[np.int32]:
     """Codes (N, length) of strings of one length."""
     lengths = {len(text) for text in strings}
-    require(
-        len(lengths) == 1 and 0 not in lengths,
-        lambda: f"{who} has strings of {sorted(lengths)[:3]} characters",
-        "make all of one length",
-    )
+    wrong = f"{who} has strings of {sorted(lengths)[:3]} characters"
+    require(len(lengths) == 1 and 0 not in lengths, wrong, "make all of one length")
     points, alphabet = (
         np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
         for text in ("".join(strings), LETTERS)

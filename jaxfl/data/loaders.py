@@ -124,13 +124,9 @@ def _dense_libsvm(
         require(
             matrix.nnz, lambda: f"LIBSVM file {file} holds no examples with features", "check it"
         )
-        require(
-            np.isfinite(matrix.data).all() and np.isfinite(y).all(),
-            lambda: (
-                f"LIBSVM file {file} holds NaN, infinity, or a value that exceeds float32 (3.4e38)"
-            ),
-            "clean or scale it first",
-        )
+        wrong = f"LIBSVM file {file} holds NaN, infinity, or a value that exceeds float32 (3.4e38)"
+        way = "clean or scale it first"
+        require(np.isfinite(matrix.data).all() and np.isfinite(y).all(), wrong, way)
         matrix.resize(rows := len(y), columns)
         size = matrix.dtype.itemsize * rows * columns
         room = min(DENSE_BYTES, free(HOST) // COPIES)

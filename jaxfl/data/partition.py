@@ -147,12 +147,8 @@ def class_pairs(
         two = np.shape(pair) == (2,) and np.isin(pair, present).all() and pair[0] != pair[1]
         require(two, "must hold two different classes among the labels", pairs=pair)
     clients = whole("clients", clients, 1)
-    require(
-        clients == len(pairs),
-        "must be one for each pair",
-        lambda: f"ask for {len(pairs)}",
-        clients=clients,
-    )
+    wrong = "must be one for each pair"
+    require(clients == len(pairs), wrong, lambda: f"ask for {len(pairs)}", clients=clients)
     if per_class is not None:
         per_class = whole("per_class", per_class, 1)
     rng = stream(seed, "class_pairs")

@@ -85,12 +85,8 @@ def carve_test(dataset: Dataset, share: float = 0.2, seed: int = 0) -> Dataset:
         members = shuffled[groups[shuffled] == group]
         held[members[: round(share * len(members))]] = True
     both = held.any() and not held.all()
-    require(
-        both,
-        lambda: f"of {len(labels)} rows leaves one side empty",
-        "take another share",
-        share=share,
-    )
+    wrong = f"of {len(labels)} rows leaves one side empty"
+    require(both, wrong, "take another share", share=share)
     return dataset._replace(
         train=(features[~held], labels[~held]), test=(features[held], labels[held])
     )

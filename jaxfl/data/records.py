@@ -163,12 +163,11 @@ def from_clients(
     columns = {"client": client, "label": label, "features": features}
     if is_frame(arrays) and not stacked:
         has = listed(column_names(arrays))
-        require(
-            client is not None,
-            lambda: f"The table has the columns {has}",
+        way = (
             "name the one that says whose a row is, as in client='hospital', or share the rows out "
-            "with jaxfl.data.split(jaxfl.data.from_frame(frame, label=...), clients=10)",
+            "with jaxfl.data.split(jaxfl.data.from_frame(frame, label=...), clients=10)"
         )
+        require(client is not None, lambda: f"The table has the columns {has}", way)
         parts, clients = groups(arrays, client)
         if test_owner is None and is_frame(test) and client in column_names(test):
             test_owner = owners_of(groups(test, client, "The test set"), clients)
@@ -233,11 +232,8 @@ def from_frame(
 def refuse_tuple(value: Any) -> None:
     """Raise for what `standardise` returns: the data, in a tuple with numbers."""
     wrapped = isinstance(value, tuple) and isinstance(next(iter(value), None), Dataset | ClientData)
-    require(
-        not wrapped,
-        "The data are the first item of a tuple",
-        "unpack it, as in data, mean, deviation = jaxfl.data.standardise(data)",
-    )
+    way = "unpack it, as in data, mean, deviation = jaxfl.data.standardise(data)"
+    require(not wrapped, "The data are the first item of a tuple", way)
 
 
 def gather(dataset: Dataset, parts: Sequence[npt.ArrayLike]) -> ClientData:
@@ -250,12 +246,8 @@ def gather(dataset: Dataset, parts: Sequence[npt.ArrayLike]) -> ClientData:
     _some(indices)
     for i, index in enumerate(indices):
         usable = index.ndim == 1 and index.size and index.dtype.kind in "iu"
-        require(
-            usable and index.min() >= 0 and index.max() < total,
-            lambda: (
-                f"The rows of client {i} must be a nonempty 1-d array of integers in 0..{total - 1}"
-            ),
-        )
+        wrong = f"The rows of client {i} must be a nonempty 1-d array of integers in 0..{total - 1}"
+        require(usable and index.min() >= 0 and index.max() < total, wrong)
     sizes = np.array([index.size for index in indices], np.int32)
     padded = [pad((leaf[index] for index in indices), sizes, leaf) for leaf in leaves]
     test = dataset.test
@@ -324,11 +316,8 @@ def heterogeneity(data: ClientData) -> Heterogeneity:
     instance("data", data, ClientData, "make it with jaxfl.data.split or from_clients")
     pair = isinstance(data.train, tuple) and len(data.train) == 2
     known = pair and all(isinstance(leaf, np.ndarray) for leaf in data.train)
-    require(
-        known,
-        lambda: f"Data {data.name!r} are no arrays (features, labels)",
-        "measure those of some",
-    )
+    wrong = f"Data {data.name!r} are no arrays (features, labels)"
+    require(known, wrong, "measure those of some")
     return Heterogeneity(_label_divergence(data), _feature_divergence(data))
 
 
@@ -368,17 +357,11 @@ def owners(given: Any, test: PyTree | None, n: int) -> npt.NDArray[np.int32] | N
     require(test is not None, "needs test examples, and there are none", test_owner=given)
     owner = numeric("The array of owners of test examples", given)
     total = rows(test)
-    require(
-        owner.shape == (total,) and owner.dtype.kind in "iu",
-        lambda: f"must hold one client number for each of the {total:,} test examples",
-        test_owner=given,
-    )
+    wrong = f"must hold one client number for each of the {total:,} test examples"
+    require(owner.shape == (total,) and owner.dtype.kind in "iu", wrong, test_owner=given)
     known = owner.min() >= -1 and owner.max() < n
-    require(
-        known,
-        lambda: f"must lie in 0..{n - 1}, or be -1 for examples of no client",
-        test_owner=given,
-    )
+    wrong = f"must lie in 0..{n - 1}, or be -1 for examples of no client"
+    require(known, wrong, test_owner=given)
     return owner.astype(np.int32)
 
 
@@ -420,11 +403,8 @@ def _convert(tree: PyTree, who: str, kind: np.dtype[Any] | None) -> PyTree:
     paths = _paths(tree, who)
     done = [_number(leaf, path, kind) for leaf, path in zip(leaves, paths, strict=True)]
     for leaf, given, path in zip(done, leaves, paths, strict=True):
-        require(
-            len(leaf) == len(done[0]),
-            lambda: f"{path} has {len(leaf)} rows but its first leaf has {len(done[0])}",
-            "the leaves of one client must have equally many",
-        )
+        wrong = f"{path} has {len(leaf)} rows but its first leaf has {len(done[0])}"
+        require(len(leaf) == len(done[0]), wrong, "the leaves of one client must have equally many")
         require(len(leaf), lambda: f"{path} has no rows", "leave out clients without data")
         finite(path, leaf, given)
     return treedef.unflatten(done)
@@ -443,14 +423,11 @@ def _alike(
         remedy,
     )
     for a, b, path in zip(like, leaves, _paths(tree, who), strict=True):
-        require(
-            a.shape[trailing:] == b.shape[1:] and a.dtype == b.dtype,
-            lambda: (
-                f"{path} has rows of shape {b.shape[1:]} and type {b.dtype}, but {whose} "
-                f"{a.shape[trailing:]} and {a.dtype}"
-            ),
-            remedy,
+        wrong = (
+            f"{path} has rows of shape {b.shape[1:]} and type {b.dtype}, but {whose} "
+            f"{a.shape[trailing:]} and {a.dtype}"
         )
+        require(a.shape[trailing:] == b.shape[1:] and a.dtype == b.dtype, wrong, remedy)
     return leaves
 
 
@@ -531,14 +508,11 @@ def _each(arrays: Any) -> tuple[list[PyTree], tuple[str, ...]]:
         if not named and not any(jax.tree_util.all_leaves([own]) for own in arrays.values()):
             shapes = {np.shape(leaf)[:2] for leaf in jax.tree.leaves(dict(arrays))}
             named = len(shapes) > 1 or any(len(shape) < 2 for shape in shapes)  # not stacked
-        require(
-            named,
-            lambda: (
-                f"A dict with the keys {listed(list(arrays))} may hold one client under each, or arrays of "
-                "all clients"
-            ),
-            remedy,
+        wrong = (
+            f"A dict with the keys {listed(list(arrays))} may hold one client under each, or arrays of "
+            "all clients"
         )
+        require(named, wrong, remedy)
         return list(arrays.values()), tuple(map(str, arrays))
     plain = isinstance(arrays, list | tuple | Iterator) and not hasattr(arrays, "_fields")
     require(plain, lambda: f"The data are {kind_of(arrays)}, which is no list of clients", remedy)

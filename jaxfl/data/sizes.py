@@ -41,8 +41,6 @@ def sizes(
 
 def enough(rows: int, clients: int, each: int = 1) -> None:
     """Raise unless every client can have ``each`` rows."""
-    require(
-        clients * each <= rows,
-        lambda: f"{clients} clients with at least {each} rows each cannot share {rows} rows",
-        lambda: f"ask for at most {rows // max(each, 1)} clients",
-    )
+    wrong = f"{clients} clients with at least {each} rows each cannot share {rows} rows"
+    way = f"ask for at most {rows // max(each, 1)} clients"
+    require(clients * each <= rows, wrong, way)

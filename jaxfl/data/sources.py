@@ -20,32 +20,30 @@ __all__ = ["FILES", "Source", "find_directory", "read"]
 TIMEOUT = (3.0, 20.0)
 MOST = 1 << 27  # bytes of a file, uncompressed
 
-# sha256 of the uncompressed content of each file, by host
-_LIBSVM = "https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets/binary/"
-_LIBSVM_FILES = {
-    "a9a": "f5d5ffd8d865ff41328e7ee043e4b020816914ff6843ff15b98905ddbedce906",
-    "a9a.t": "1f448a153f0320399a7e40836eb207655b0bde0f21fc941cc472193daa9f5de9",
-    "mushrooms": "f39a4eb628dc61a7d43760815b061c9e497aa728ce1ad8bde57a09ef6043b538",
-}
-_MNIST = (
-    "https://ossci-datasets.s3.amazonaws.com/mnist/",
-    "https://storage.googleapis.com/cvdf-datasets/mnist/",
-)
-_MNIST_FILES = {
-    "train-images-idx3-ubyte.gz": "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
-    "train-labels-idx1-ubyte.gz": "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5",
-    "t10k-images-idx3-ubyte.gz": "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7",
-    "t10k-labels-idx1-ubyte.gz": "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2",
-}
-_UCI = "https://archive.ics.uci.edu/ml/machine-learning-databases/adult/"
-_UCI_FILES = {
-    "adult.data": "5b00264637dbfec36bdeaab5676b0b309ff9eb788d63554ca0a249491c86603d",
-    "adult.test": "a2a9044bc167a35b2361efbabec64e89d69ce82d9790d2980119aac5fd7e9c05",
-}
-_CIFAR = "https://www.cs.toronto.edu/~kriz/"
-_CIFAR_FILES = {
-    "cifar-10-binary.tar.gz": "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd",
-    "cifar-100-binary.tar.gz": "58a81ae192c23a4be8b1804d68e518ed807d710a4eb253b1f2a199162a40d8ec",
+# sha256 of the uncompressed content of each file, by its hosts
+PUBLISHED = {
+    ("https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets/binary/",): {
+        "a9a": "f5d5ffd8d865ff41328e7ee043e4b020816914ff6843ff15b98905ddbedce906",
+        "a9a.t": "1f448a153f0320399a7e40836eb207655b0bde0f21fc941cc472193daa9f5de9",
+        "mushrooms": "f39a4eb628dc61a7d43760815b061c9e497aa728ce1ad8bde57a09ef6043b538",
+    },
+    (
+        "https://ossci-datasets.s3.amazonaws.com/mnist/",
+        "https://storage.googleapis.com/cvdf-datasets/mnist/",
+    ): {
+        "train-images-idx3-ubyte.gz": "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
+        "train-labels-idx1-ubyte.gz": "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5",
+        "t10k-images-idx3-ubyte.gz": "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7",
+        "t10k-labels-idx1-ubyte.gz": "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2",
+    },
+    ("https://archive.ics.uci.edu/ml/machine-learning-databases/adult/",): {
+        "adult.data": "5b00264637dbfec36bdeaab5676b0b309ff9eb788d63554ca0a249491c86603d",
+        "adult.test": "a2a9044bc167a35b2361efbabec64e89d69ce82d9790d2980119aac5fd7e9c05",
+    },
+    ("https://www.cs.toronto.edu/~kriz/",): {
+        "cifar-10-binary.tar.gz": "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd",
+        "cifar-100-binary.tar.gz": "58a81ae192c23a4be8b1804d68e518ed807d710a4eb253b1f2a199162a40d8ec",
+    },
 }
 
 
@@ -61,14 +59,9 @@ class Source(NamedTuple):
         return self.name.endswith(".tar.gz")
 
 
-FILES: dict[str, Source] = {
+FILES = {
     name: Source(name, sha256, hosts)
-    for hosts, files in (
-        ((_LIBSVM,), _LIBSVM_FILES),
-        (_MNIST, _MNIST_FILES),
-        ((_UCI,), _UCI_FILES),
-        ((_CIFAR,), _CIFAR_FILES),
-    )
+    for hosts, files in PUBLISHED.items()
     for name, sha256 in files.items()
 }
 
@@ -106,11 +99,8 @@ def find_directory(directory: str | os.PathLike[str] | None = None) -> Path | No
         return None
     path = Path(os.path.expanduser(given))
     origin = "JAXFL_DATA" if directory is None else "The data directory"
-    require(
-        path.is_dir(),
-        lambda: f"{origin} is {str(given)!r}, which is not a directory",
-        "create or correct it",
-    )
+    wrong = f"{origin} is {str(given)!r}, which is not a directory"
+    require(path.is_dir(), wrong, "create or correct it")
     return path
 
 
@@ -124,11 +114,8 @@ def _checked(source: Source, path: Path, fix: str) -> bytes:
     with reading(path, "data file"):
         content = path.read_bytes()
     problem, content = _verify(source, content)
-    require(
-        not problem,
-        lambda: f"Data file {path} is not the published one: {problem}",
-        lambda: f"{fix} (the original is {source.hosts[0]}{source.name})",
-    )
+    wrong = f"Data file {path} is not the published one: {problem}"
+    require(not problem, wrong, lambda: f"{fix} (the original is {source.hosts[0]}{source.name})")
     return content
 
 

@@ -80,11 +80,8 @@ def split(
     if labels is None and isinstance(dataset.train, tuple) and len(dataset.train) == 2:
         labels = dataset.train[1]
     given = total if labels is None else len(numeric("The array of labels", labels))
-    require(
-        given == total,
-        lambda: f"There are {given} labels for {total} training rows",
-        "give each one",
-    )
+    wrong = f"There are {given} labels for {total} training rows"
+    require(given == total, wrong, "give each one")
     words = _words(how, options)
     parts = partition(how, total if labels is None else labels, clients, seed, **options)
     return _gather(dataset, parts, test_share, seed)._replace(partition=words)

@@ -33,11 +33,8 @@ def facts_of(problem: Problem, rounds: int | None) -> ProblemFacts:
         smoothness = model.smoothness(problem.train, count)
     sizes = tuple(int(m) for m in np.unique(count))
     contracts = None if model.convex is None else model.convex and model.kernel.link is not None
-    require(
-        sizes[-1] <= problem.m_max,
-        lambda: f"A client counts {sizes[-1]} records, and its arrays hold {problem.m_max}",
-        "make the problem with jaxfl.make_problem",
-    )
+    wrong = f"A client counts {sizes[-1]} records, and its arrays hold {problem.m_max}"
+    require(sizes[-1] <= problem.m_max, wrong, "make the problem with jaxfl.make_problem")
     return ProblemFacts(
         n=problem.n,
         m=sizes[0],

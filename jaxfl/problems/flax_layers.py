@@ -26,18 +26,12 @@ def linen_tapped(module: Any, params: Layout) -> Tapped:
     """A linen module that notes what enters its layers, and replaces what comes out."""
     from flax import linen
 
-    kinds = {
-        (linen.Dense, "__call__"): _dense,
-        (linen.Conv, "__call__"): _convolution,
-        (linen.Embed, "__call__"): _embedding,
-        (linen.Embed, "attend"): _attention,
-    }
-    where = {path: i for i, path in enumerate(paths(params))}
+    kinds = _kinds(linen.Dense, linen.Conv, linen.Embed)
 
     def apply(
         tree: PyTree, a: Array, taps: Mapping[str, Array], move: Move, calls: list[Call]
     ) -> tuple[Any, dict[str, Any]]:
-        record = Recorder(params, where, jax.tree.leaves(tree), taps, move, calls)
+        record = Recorder(params, tree, taps, move, calls)
 
         def intercept(f: Callable[..., Any], args: Any, kwargs: Any, context: Any) -> Any:
             layer, kind = context.module, type(context.module)
@@ -47,7 +41,7 @@ def linen_tapped(module: Any, params: Layout) -> Tapped:
                     return record.without(f, args, kwargs)
                 return record.recurrent(layer, f, args, kwargs, start, *through(layer.cell))
             out = f(*args, **kwargs)
-            describe = kinds.get((kind, context.method_name))
+            describe = kinds.get(kind, {}).get(context.method_name)
             if describe is None or len(args) != 1 or kwargs:
                 return out
             return record.call(describe, layer, tuple(map(str, layer.path)), args[0], out)
@@ -83,17 +77,12 @@ def nnx_tapped(graph: Any, rest: Any, params: Layout) -> Tapped:
     """An nnx module likewise: each call copies it, with layers of a class that records."""
     from flax import nnx
 
-    kinds: dict[Any, dict[str, Describe]] = {
-        nnx.Linear: {"__call__": _dense},
-        nnx.Conv: {"__call__": _convolution},
-        nnx.Embed: {"__call__": _embedding, "attend": _attention},
-    }
-    where = {path: i for i, path in enumerate(paths(params))}
+    kinds = _kinds(nnx.Linear, nnx.Conv, nnx.Embed)
 
     def apply(
         tree: PyTree, a: Array, taps: Mapping[str, Array], move: Move, calls: list[Call]
     ) -> tuple[Any, dict[str, Any]]:
-        record = Recorder(params, where, jax.tree.leaves(tree), taps, move, calls)
+        record = Recorder(params, tree, taps, move, calls)
         model = nnx.merge(graph, tree, rest, copy=True)
         for path, layer in nnx.iter_graph(model):
             kind, names = type(layer), tuple(map(str, path))
@@ -140,14 +129,14 @@ class Recorder:
     def __init__(
         self,
         params: Layout,
-        where: dict[Path, int],  # the position of every leaf of the parameters
-        leaves: list[Array],
+        tree: PyTree,
         taps: Mapping[str, Array],
         move: Move,
         calls: list[Call],
     ) -> None:
-        self.params, self.where, self.leaves, self.move = params, where, leaves, move
-        self.taps, self.calls = taps, calls
+        self.params, self.leaves = params, jax.tree.leaves(tree)
+        self.where = {path: i for i, path in enumerate(paths(params))}  # the positions of leaves
+        self.move, self.taps, self.calls = move, taps, calls
         self.notes: dict[str, Any] = {}
         self.times: Counter[str] = Counter()
         self.prefix = ""  # of the slots in a loop
@@ -163,9 +152,9 @@ class Recorder:
     def leaf(self, path: Path, name: str) -> tuple[int, tuple[int, ...]] | None:
         """Position and shape of a layer's parameter, if it is trained."""
         i = self.where.get((*self.root, *path, name))
-        return (
-            None if i is None or self.params.frozen[i] is not None else (i, self.params.shapes[i])
-        )
+        if i is None or self.params.frozen[i] is not None:
+            return None
+        return i, self.params.shapes[i]
 
     def learned(self, path: Path) -> bool:
         """Whether all parameters of a module are trained."""
@@ -220,10 +209,8 @@ class Recorder:
     ) -> Any:
         """A call of flax's RNN, its steps recorded; ``f`` is its own, for options not known here."""
         given = {name: value for name, value in kwargs.items() if value is not None}
-        carry, rngs = (
-            given.pop("initial_carry", None),
-            given.pop("rngs", getattr(layer, "rngs", None)),
-        )
+        carry, rngs = given.pop("initial_carry", None), getattr(layer, "rngs", None)
+        rngs = given.pop("rngs", rngs)
         names = "return_carry", "reverse", "keep_order", "time_major"
         with_carry, reverse, keep, first = (given.pop(n, getattr(layer, n)) for n in names)
         if given or first or len(args) != 1 or self.idle:
@@ -282,6 +269,15 @@ def _return(back: Back, kept: Any, slope: Array) -> tuple[Array, Array, Array]:
 
 
 _carried.defvjp(_carry, _return)
+
+
+def _kinds(dense: Any, convolution: Any, embedding: Any) -> dict[Any, dict[str, Describe]]:
+    """The methods of layers that are products."""
+    return {
+        dense: {"__call__": _dense},
+        convolution: {"__call__": _convolution},
+        embedding: {"__call__": _embedding, "attend": _attention},
+    }
 
 
 def _product(rows: Rows, **kind: Any) -> Call:
@@ -360,7 +356,7 @@ def _unfolded(layer: Any, entered: tuple[int, ...]) -> tuple[Rows, Back] | None:
     size = _size(layer)
     n = len(size)
     padding = layer.padding
-    known = padding in ("SAME", "VALID") if isinstance(padding, str) else True
+    known = not isinstance(padding, str) or padding in ("SAME", "VALID")
     plain = layer.feature_group_count == 1 and layer.mask is None
     if n > 3 or len(entered) != n + 2 or not known or not plain:
         return None
@@ -369,9 +365,8 @@ def _unfolded(layer: Any, entered: tuple[int, ...]) -> tuple[Rows, Back] | None:
         return (value or 1,) * n if value is None or isinstance(value, int) else tuple(value)
 
     # read here: a layer in the closure would keep its traced parameters, and could not go to workers
-    strides, spread, apart = map(
-        every, (layer.strides, layer.input_dilation, layer.kernel_dilation)
-    )
+    given = layer.strides, layer.input_dilation, layer.kernel_dilation
+    strides, spread, apart = map(every, given)
     reach = [(k - 1) * d for k, d in zip(size, apart, strict=True)]
     wide = [(m - 1) * d + 1 for m, d in zip(entered[1:-1], spread, strict=True)]
     if isinstance(padding, str):

@@ -129,11 +129,10 @@ def _model(
     )
     scalar, size = out.labels in ("binary", "real"), int(np.prod(z.shape[1:]))
     one = "one" if scalar else "a vector with one for each class"
+    wrong = f"The module returns {size} numbers for an example, and the {out.name} loss takes {one}"
     require(
         size == 1 if scalar else out.labels != "classes" or (len(z.shape) == 2 and size >= 2),
-        lambda: (
-            f"The module returns {size} numbers for an example, and the {out.name} loss takes {one}"
-        ),
+        wrong,
         "give its last layer as many outputs, or name another loss",
     )
 
@@ -176,11 +175,8 @@ def _sample(sample: Any) -> jax.ShapeDtypeStruct:
         shape = tuple(whole("axis of sample", axis, 1) for axis in sample)
         return jax.ShapeDtypeStruct(shape, jnp.float32)
     dtype = sample.dtype if hasattr(sample, "dtype") else np.asarray(sample).dtype
-    require(
-        jnp.issubdtype(dtype, jnp.floating) or dtype.kind in "biu",
-        "must be one example's features or a tuple with their shape",
-        sample=sample,
-    )
+    wrong = "must be one example's features or a tuple with their shape"
+    require(jnp.issubdtype(dtype, jnp.floating) or dtype.kind in "biu", wrong, sample=sample)
     way = "for that many features give a tuple, such as (64,)"
     require(not isinstance(sample, int), "sample is one number", way)
     kind = jnp.float32 if jnp.issubdtype(dtype, jnp.floating) else jnp.int32
@@ -266,11 +262,8 @@ def _refuse(module: Any, state: list[str]) -> None:
     ways = ["replace batch norm by group norm or layer norm"] * batch + [
         "leave out dropout"
     ] * random
-    require(
-        not state,
-        lambda: (
-            f"{_name(module)} uses {', '.join(state)} besides its parameters, and its output "
-            "must depend on these and one example only"
-        ),
-        " and ".join(ways) or "leave out the layers that keep it",
+    wrong = (
+        f"{_name(module)} uses {', '.join(state)} besides its parameters, and its output "
+        "must depend on these and one example only"
     )
+    require(not state, wrong, " and ".join(ways) or "leave out the layers that keep it")

@@ -356,12 +356,8 @@ def resnet_gn(
     image, filters = _image(shape), _widths("channels", channels)
     blocks, groups = whole("blocks", blocks, 1), whole("groups", groups, 1)
     fits = all(width % groups == 0 for width in filters)
-    require(
-        fits,
-        lambda: f"does not divide the channels {filters}",
-        "take a common divisor",
-        groups=groups,
-    )
+    wrong = f"does not divide the channels {filters}"
+    require(fits, wrong, "take a common divisor", groups=groups)
 
     name = "resnet_gn", *filters, f"blocks{blocks}", f"groups{groups}"
     settings = filters, blocks, groups
@@ -516,12 +512,9 @@ def model(name: str, features: Shape, classes: int, **options: Any) -> Model:
     """
     make = known("model", name, MODELS)
     takes = inspect.signature(make).parameters
-    require(
-        np.ndim(features) == 0 or "features" not in takes,
-        lambda: f"is a shape, and the model {name!r} takes flat features",
-        "take 'cnn' or 'resnet_gn' for images, or flatten them with jaxfl.data.map_features",
-        features=features,
-    )
+    wrong = f"is a shape, and the model {name!r} takes flat features"
+    way = "take 'cnn' or 'resnet_gn' for images, or flatten them with jaxfl.data.map_features"
+    require(np.ndim(features) == 0 or "features" not in takes, wrong, way, features=features)
     vectors = "shape" in takes and np.shape(features) == (1,)
     one = f"The model {name!r} takes images, and these data are vectors of {np.ravel(features)[0]} features"
     require(not vectors, one, "take 'mlp', or give images")

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxfl.core.checks import labels_below
-from jaxfl.core.errors import InputError, require
+from jaxfl.core.errors import require
 from jaxfl.core.params import known, whole
 from jaxfl.core.types import Array, PyTree
 
@@ -124,30 +124,20 @@ def check_examples(
         pairs = isinstance(examples, tuple | list) and len(examples) >= 2
         require(pairs, "This model takes pairs (features, labels)", "pass a tuple of two arrays")
         a, y = examples[0], np.asarray(examples[1])
-        own = a.shape[y.ndim :]
-        if a.shape[: y.ndim] == y.shape and own != shape:
+        own, alike = a.shape[y.ndim :], a.shape[: y.ndim] == y.shape
+        way = f"make the model for {own}" if alike else ""
+        if alike and math.prod(own) == math.prod(shape):
             to = f"lambda x: x.reshape(x.shape[:-{len(own)}] + {shape})"
-            fits = own and math.prod(own) == math.prod(shape)
-            change = f"reshape them with jaxfl.data.map_features(data, {to}), or " if fits else ""
-            raise InputError(
-                f"The model takes features of shape {shape}, and those of an example have shape {own}",
-                f"{change}make the model for {own}",
-            )
-        require(
-            a.ndim == y.ndim + len(shape) and own == shape,
-            lambda: (
-                f"The model takes features of shape {shape} and one label for each, and the data "
-                f"hold features {a.shape} and labels {y.shape}, the leading axes being rows"
-            ),
+            way = f"reshape them with jaxfl.data.map_features(data, {to}), or {way}"
+        wrong = (
+            f"The model takes features of shape {shape} and one label for each, and the data "
+            f"hold features {a.shape} and labels {y.shape}, the leading axes being rows"
         )
+        require(alike and own == shape, wrong, way)
         wanted = jnp.integer if whole else jnp.floating
-        require(
-            jnp.issubdtype(a.dtype, wanted),
-            lambda: (
-                f"Features have dtype {a.dtype}, and the model takes {'integers' if whole else 'floats'}"
-            ),
-            "convert (and scale) them, or make the model for a sample like them",
-        )
+        wrong = f"Features have dtype {a.dtype}, and the model takes {'integers' if whole else 'floats'}"
+        way = "convert (and scale) them, or make the model for a sample like them"
+        require(jnp.issubdtype(a.dtype, wanted), wrong, way)
         if out.labels in ("binary", "classes"):
             more = ", or make a model for more classes" if np.any(y >= classes) else ""
             labels_below("Labels", y, classes, more)

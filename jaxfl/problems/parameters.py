@@ -126,13 +126,11 @@ def frozen(
     key = jax.random.key(0)
     whole = init(key) if callable(init) else draw(key)
     given = tuple(np.shape(leaf) for leaf in jax.tree.leaves(whole))
-    require(
-        given == params.shapes,
-        lambda: (
-            f"The initial point has arrays of shapes {list(given)[:4]}, and the "
-            f"model with frozen parameters takes all of them: {list(params.shapes)[:4]}"
-        ),
+    wrong = (
+        f"The initial point has arrays of shapes {list(given)[:4]}, and the "
+        f"model with frozen parameters takes all of them: {list(params.shapes)[:4]}"
     )
+    require(given == params.shapes, wrong)
     pairs = zip(kept, jax.tree.leaves(whole), strict=True)
     params = params._replace(frozen=tuple(None if keep else np.asarray(a) for keep, a in pairs))
     return params._replace(dim=sum(params.sizes))

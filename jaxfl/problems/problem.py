@@ -137,12 +137,9 @@ def held_out(problem: Problem, data: str) -> Problem:
     if data == "train":
         return problem
     examples = getattr(problem, data)
-    require(
-        examples is not None,
-        lambda: f"needs {data} data, and {problem.name} has none",
-        "make the problem with a test set, and for validation with validation_share",
-        metrics_on=data,
-    )
+    wrong = f"needs {data} data, and {problem.name} has none"
+    way = "make the problem with a test set, and for validation with validation_share"
+    require(examples is not None, wrong, way, metrics_on=data)
     size = jax.tree.leaves(examples)[0].shape[0]
     train = jax.tree.map(lambda a: a[None], examples)
     count = jnp.full(1, size, jnp.int32)
@@ -190,12 +187,8 @@ def _set_aside(test: PyTree | None, owner: PyTree | None, share: float) -> tuple
     require(test is not None, "needs test examples, and there are none", validation_share=share)
     N = jax.tree.leaves(test)[0].shape[0]
     chosen = round(share * N) if 0 < share < 1 else 0
-    require(
-        0 < chosen < N,
-        lambda: f"of {N} test examples leaves none on one side",
-        "take another share",
-        validation_share=share,
-    )
+    wrong = f"of {N} test examples leaves none on one side"
+    require(0 < chosen < N, wrong, "take another share", validation_share=share)
     order = np.random.default_rng(0).permutation(N)
     parts = np.sort(order[:chosen]), np.sort(order[chosen:])
     validation, rest = (jax.tree.map(lambda a, rows=rows: a[rows], (test, owner)) for rows in parts)
@@ -205,13 +198,11 @@ def _set_aside(test: PyTree | None, owner: PyTree | None, share: float) -> tuple
 def _float_type(dtype: str) -> np.dtype[Any]:
     kind = float_type(dtype)
     choice("dtype", kind.name, ("float32", "float64"))
-    require(
-        jax.dtypes.canonicalize_dtype(kind) == kind,
-        "needs 64-bit JAX",
+    way = (
         "call jax.config.update('jax_enable_x64', True) first, or set JAX_ENABLE_X64=1 in the "
-        "environment",
-        dtype=dtype,
+        "environment"
     )
+    require(jax.dtypes.canonicalize_dtype(kind) == kind, "needs 64-bit JAX", way, dtype=dtype)
     return kind
 
 

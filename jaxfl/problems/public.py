@@ -57,11 +57,6 @@ def no_term() -> Regularizer:
 NONE = no_term()
 
 
-def unconstrained() -> Constraint:
-    """All vectors."""
-    return UNCONSTRAINED
-
-
 @made
 def nonconvex(strength: float = 0.2) -> Regularizer:
     """``lambda sum_j x_j^2 / (1 + x_j^2)`` [SoteriaFL]; curvature in [-lambda/2, 2 lambda]."""
@@ -94,11 +89,8 @@ def box(low: float | Sequence[float], high: float | Sequence[float]) -> Constrai
     require(
         alike, lambda: f"The box has {ends[0]} lower and {ends[1]} upper ends", "give equally many"
     )
-    require(
-        np.all(np.less(l, h)),
-        "A box needs low < high in every coordinate",
-        "swap or widen its ends",
-    )
+    wrong = "A box needs low < high in every coordinate"
+    require(np.all(np.less(l, h)), wrong, "swap or widen its ends")
     return _box(l, h)
 
 
@@ -132,11 +124,8 @@ def _box(low: float | tuple[float, ...], high: float | tuple[float, ...]) -> Con
 
 
 def _check_fits(per_coordinate: npt.NDArray[np.float64], d: int) -> None:
-    require(
-        per_coordinate.shape in ((), (d,)),
-        lambda: f"The constraint set has {per_coordinate.size} coordinates and the model {d}",
-        "give one number for all, or one for each",
-    )
+    wrong = f"The constraint set has {per_coordinate.size} coordinates and the model {d}"
+    require(per_coordinate.shape in ((), (d,)), wrong, "give one number for all, or one for each")
 
 
 def regularizer(spec: str | Regularizer | None) -> Regularizer:
@@ -157,7 +146,7 @@ REGULARIZERS: dict[str, Callable[..., Regularizer]] = {
     "l2": l2,
 }
 CONSTRAINTS: dict[str, Callable[..., Constraint]] = {
-    "none": unconstrained,
+    "none": lambda: UNCONSTRAINED,
     "ball": ball,
     "box": box,
 }

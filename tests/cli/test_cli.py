@@ -352,7 +352,7 @@ MISTAKES = {
     "run --partition dirichelt": "'dirichlet'",
     "rnu": "'rnu': did you mean run?",
     "run --rounds 999999999999999999999": "at most 2147483647",
-    "run --data /dev/null": "'/dev/null' is not a file",
+    "run --data /dev/null": "Cannot read /dev/null: it is not a file",
     "run --rond 5": "--rond: did you mean --rounds",
     "run --learning-rate 0.1": "--learning-rate: did you mean --lr?",
     "run ldp_sgd --eps 1 4": "`jaxfl run` computes one run, and --eps has 2 values: `jaxfl sweep`",

