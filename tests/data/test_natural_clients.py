@@ -20,9 +20,9 @@ from told import refusals, refused
 
 import jaxfl
 from jaxfl import data, make_problem, models
-from jaxfl.cli import written
 from jaxfl.cli.build import choose_problem
 from jaxfl.cli.options import Setup
+from jaxfl.cli.written import data as absolute
 from jaxfl.data import sources
 from jaxfl.data.leaf import LETTERS
 from jaxfl.problems.problem import held_out
@@ -293,7 +293,7 @@ def test_a_sweep_of_the_clients_of_leaf(tmp_path, monkeypatch, shell):
     given = "ldp_sgd --data leaf:fem --batch 2 --sigma 0.1 --quiet --no-plot"
     shell("sweep", given, "--lr 0.1 --rounds 1 --clients 3 --out grid")
     assert json.loads(jaxfl.load("grid/result.nc").attrs["config"])["facts"]["n"] == 3
-    found = Setup(data=written.data("--data", "leaf:fem"))
+    found = Setup(data=absolute("--data", "leaf:fem"))
     assert found.data == f"leaf:{tmp_path / 'fem'}"
     problem = choose_problem(found)
     assert (problem.n, problem.model.dim, len(problem.test_owner)) == (12, 785 * 62, 12)
