@@ -81,7 +81,7 @@ class Phase(NamedTuple):
 
 def spread(phases: Iterable[Phase]) -> dict[str, Schedule]:
     """The phases as schedules, under the names that the parts below read."""
-    phases = list(phases)
+    phases = [phase._replace(radius=min(phase.radius, UNBOUNDED)) for phase in phases]
     lengths = [phase.rounds for phase in phases]
     last = np.concatenate([np.arange(R, 0, -1) == 1 for R in lengths])
     fields = {name: [getattr(p, name.removesuffix("_t")) for p in phases] for name in NAMES}
