@@ -60,6 +60,7 @@ from jaxfl.privacy.events import (
     Status,
     Unproven,
     described,
+    protects,
 )
 from jaxfl.privacy.gaussian import gdp_eps
 from jaxfl.privacy.selection import best_of
@@ -281,8 +282,9 @@ class Question(NamedTuple):
     honest: str = ""  # whom the proof trusts
 
     def proven(self, found: Any) -> dict[str, Any]:
-        """An answer of an accountant, which also says whom the proof trusts."""
-        return {**found._asdict(), "method": found.method + self.honest}
+        """An answer of an accountant, which also says what it protects and whom the proof trusts."""
+        about = {"method": found.method + self.honest, "protects": protects(self.event(1.0))}
+        return {**found._asdict(), **about}
 
 
 def names() -> list[str]:

@@ -24,7 +24,7 @@ from jaxfl.engine.planned import Planned
 from jaxfl.engine.program import DECILES, FEW
 from jaxfl.engine.runs import DONE, LOST, Reached, Record, noisy, settings, totals
 from jaxfl.engine.store import Arrays
-from jaxfl.privacy.events import Kind, protects
+from jaxfl.privacy.events import PROTECTED, Kind, protects
 from jaxfl.privacy.reports import PUBLIC, Report
 from jaxfl.privacy.selection import best_of
 from jaxfl.rounds.blocks import start
@@ -56,7 +56,7 @@ REPORTED = frozenset(
 )
 SKIPPED = {"rounds", "diverged_at", "stopped_at", "ended", "seconds", "x", *Info._fields}
 PROOF = ("claimed_eps", "delta", "delta_at_claimed", "tried", "eps_of_choice", "broken")
-WHOLE = ("seed", "last_round", "complete", "flag", "noisy", "n", "stated")
+WHOLE = ("seed", "last_round", "complete", "flag", "noisy", "n", "stated", "protects")
 
 
 def dataset(
@@ -264,7 +264,7 @@ def _facts(
     }
     out |= dict.fromkeys(PROOF, math.nan)
     private = noisy(runs[0].algorithm, cell.values)
-    out |= {"noisy": float(private), "n": float(cell.facts.n), "stated": 0.0}
+    out |= {"noisy": float(private), "n": float(cell.facts.n), "stated": 0.0, "protects": 0.0}
     if not private:
         return {**out, "proven_eps": math.inf, "flag": 0.0}
     tried = _tried(planned.grid, cell)
@@ -283,6 +283,7 @@ def _facts(
         "delta_at_claimed": report.delta_at_claimed,
     }
     out |= {name: float(number) for name, number in given.items() if number is not None}
+    out["protects"] = float(PROTECTED.index(protects(report.event)))
     choice = math.inf if shared else _choice(report.event, tried, report.delta)
     out |= {"tried": float(tried), "eps_of_choice": choice}
     out["stated"] = {Kind.STATED: 1.0, Kind.PROBED: 2.0}.get(record.standing.kind, 0.0)
@@ -395,6 +396,9 @@ def _label(out: xarray.Dataset, planned: Planned) -> None:
         if stated:
             words = words.replace("eps proven", "eps by the user's event, not checked,")
         out[key].attrs.update(units=units, long_name=words)
+    if "protects" in out:
+        codes = np.arange(len(PROTECTED), dtype=np.int32)
+        out["protects"].attrs.update(flag_values=codes, flag_meanings="; ".join(PROTECTED))
     if "utility" in out:
         out["utility"].attrs["comment"] = (
             "average over the evaluated rounds so far, round 0 included"

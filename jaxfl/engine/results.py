@@ -104,6 +104,7 @@ WORDS = {
     "tried": "runs among which a step size is selected: steps and shifts times seeds",
     "eps_of_choice": "eps proven for the release of all these runs; none if they share noise",
     "stated": "1 where the user states the event, which nobody checked; 2 where parts declare it",
+    "protects": "whom the proven eps protects from whom: see flag_meanings",
     "noisy": "whether the algorithm adds noise; without, nothing is private",
     "stopped_at": "the round at which a rule stopped the run",
 }

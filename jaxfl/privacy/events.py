@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias, TypeVar
@@ -25,6 +26,7 @@ from jaxfl.core.types import SCHEMES, Algorithm, ProblemFacts, Scheme
 
 __all__ = [
     "OBSERVED",
+    "PROTECTED",
     "SCHEMES",
     "AnyEvent",
     "Described",
@@ -496,6 +498,16 @@ def wrappers(event: AnyEvent) -> Iterator[Unproven | Stated]:
 def plain_events(event: AnyEvent | None) -> Iterator[Event]:
     """The events of which this one is made, in order."""
     return (one for one in _walk(event) if isinstance(one, Event))
+
+
+# what an eps is about, by the number that results hold; 0: nothing is released under noise
+PROTECTED = (
+    "",
+    *(
+        f"{whose}, from an adversary who sees {seen}"
+        for whose, seen in itertools.product(NEIGHBOURS.values(), OBSERVED.values())
+    ),
+)
 
 
 def protects(event: AnyEvent) -> str:

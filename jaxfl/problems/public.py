@@ -57,6 +57,11 @@ def no_term() -> Regularizer:
 NONE = no_term()
 
 
+def unconstrained() -> Constraint:
+    """All vectors."""
+    return UNCONSTRAINED
+
+
 @made
 def nonconvex(strength: float = 0.2) -> Regularizer:
     """``lambda sum_j x_j^2 / (1 + x_j^2)`` [SoteriaFL]; curvature in [-lambda/2, 2 lambda]."""
@@ -146,7 +151,7 @@ REGULARIZERS: dict[str, Callable[..., Regularizer]] = {
     "l2": l2,
 }
 CONSTRAINTS: dict[str, Callable[..., Constraint]] = {
-    "none": lambda: UNCONSTRAINED,
+    "none": unconstrained,
     "ball": ball,
     "box": box,
 }

@@ -21,19 +21,45 @@ from jaxfl.core.errors import InputError, require
 from jaxfl.core.params import closest
 from jaxfl.core.progress import plural
 from jaxfl.engine import results
+from jaxfl.privacy.events import OBSERVED, PROTECTED
 from jaxfl.views.words import NAMES, SYMBOLS, number
 
 if TYPE_CHECKING:
     import pandas
     import xarray
 
-__all__ = ["Array", "Grid", "final", "is_sweep", "over_seeds", "relabelled", "restrict", "used"]
+__all__ = [
+    "Array",
+    "Grid",
+    "final",
+    "in_short",
+    "is_sweep",
+    "over_seeds",
+    "relabelled",
+    "restrict",
+    "used",
+]
 
 Array: TypeAlias = npt.NDArray[Any]
 
 CLOSE = 1e-9  # relative difference up to which two numbers name the same place on an axis
 PER_CLIENT = ("client", "quantile")  # dimensions of metrics of each client, or of their deciles
 TOTALS = ("messages", "coordinates", "gradients", "clamped", "uplink_bits", "downlink_bits")
+
+
+SEEN = {  # by an adversary
+    OBSERVED["local_transcript"]: "messages",
+    OBSERVED["secure_sum"]: "sums",
+    OBSERVED["trusted_server"]: "models",
+    OBSERVED["single_node"]: "models",
+}
+
+
+def in_short(protected: str) -> str:
+    """The unit of privacy, and what the adversary sees."""
+    unit, _, seen = protected.partition(", from an adversary who sees ")
+    who = "client" if unit.startswith("all records") else "record"
+    return f"{who}, {SEEN[seen]}" if seen else ""
 
 
 # --- where a result enters -----------------------------------------------------------------------
@@ -49,7 +75,7 @@ def _as_sweep(ds: xarray.Dataset, called: str) -> xarray.Dataset:
     about = results.config(ds)
     called = called or about["settings"]["algorithm"]
     report = about["privacy"] or {"proven": "inf", "delta": "nan", "flag": False}
-    claimed = report.get("claimed")
+    claimed, known = report.get("claimed"), PROTECTED
     facts = {
         "proven_eps": float(report["proven"]),
         "claimed_eps": math.nan if claimed is None else float(claimed),
@@ -57,6 +83,7 @@ def _as_sweep(ds: xarray.Dataset, called: str) -> xarray.Dataset:
         "flag": np.int8(report["flag"]),
         "noisy": np.int8(about["privacy"] is not None),
         "stated": np.int8({"U": 1, "P": 2}.get(str(report.get("status")), 0)),
+        "protects": np.int32(known.index(report["protects"]) if "protects" in report else 0),
         "n": np.int32(about["facts"]["n"]),
         "broken": math.nan,
     }
@@ -110,7 +137,11 @@ class Grid:
             noisy=noisy,
             flag=cells["flag"] > 0,
             claimed_eps=cells.get("claimed_eps", math.nan),
-            stated=cells.get("stated", 0) * np.ones(len(cells), int),  # older files do not say so
+            # older files do not say so
+            stated=cells.get("stated", 0) * np.ones(len(cells), int),
+            protects=[
+                PROTECTED[int(code)] for code in cells.get("protects", 0) * np.ones(len(cells))
+            ],
             delta_of_eps=(delta * noisy.where(noisy)).astype(float),
         )
         return Grid(ds, results.config(ds), axes, cells)
@@ -165,6 +196,20 @@ class Grid:
     def groups(self) -> list[str]:
         """Axes whose values are not compared with each other: those of the problem, and eps."""
         return [n for n in self.axes if n == "eps" or self.about["axes"][n].get("problem")]
+
+    def protections(self, short: bool = False) -> list[str]:
+        """What the eps of each algorithm is about, in a sentence each, or all in a short one."""
+        found: dict[str, list[str]] = {}
+        for name, what in self.cells[["algorithm", "protects"]].drop_duplicates().to_numpy():
+            found.setdefault(what, []).append(str(name))
+        several, said = (
+            len(found) > 1,
+            [(", ".join(of), what) for what, of in found.items() if what],
+        )
+        if short:
+            words = [f"{in_short(what)}" + f" ({who})" * several for who, what in said]
+            return [f"Protected, and seen by the adversary: {'; '.join(words)}."] * bool(words)
+        return [f"{who}: " * several + f"ε protects {what}." for who, what in said]
 
     def proofs(self) -> list[str]:
         """Why nothing is proven of some runs, and whose word an eps is, a sentence for each reason."""

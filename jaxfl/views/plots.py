@@ -285,7 +285,11 @@ def _notes(grid: Grid, cells: pandas.DataFrame, spread: str, *more: str) -> list
     shared = len(worth) == 1 < cells["algorithm"].nunique()
     out = [f"{words}." if shared else f"{', '.join(who)}: {words}." for words, who in worth.items()]
     seeds, note = grid.ds.sizes["seed"], str(grid.about.get("selection", {}).get("note", ""))
-    out += [publishing(grid)[0], f"{spread} over {seeds} seeds." * bool(spread and seeds > 1)]
+    out += [
+        *grid.protections(short=True),
+        publishing(grid)[0],
+        f"{spread} over {seeds} seeds." * bool(spread and seeds > 1),
+    ]
     chosen = re.sub(r"\. .*", ".", note).replace(" eps ", " ε ")  # its first sentence
     return [note for note in (*out, *more, chosen) if note]
 

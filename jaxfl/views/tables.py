@@ -20,7 +20,7 @@ from jaxfl.core.links import Links
 from jaxfl.core.params import number as in_range
 from jaxfl.core.progress import plural
 from jaxfl.privacy.claims import understates
-from jaxfl.views.cells import Array, Grid, is_sweep, over_seeds, relabelled, used
+from jaxfl.views.cells import Array, Grid, in_short, is_sweep, over_seeds, relabelled, used
 from jaxfl.views.selection import Criterion, criterion_of, publishing
 from jaxfl.views.words import estimate, number, prefix, span
 
@@ -44,6 +44,7 @@ SPENT = ("messages", "uplink_bits", "downlink_bits", "gradients")
 SETTINGS = {name: name for name in ("algorithm", "problem", "model", "dtype", "noise", "data")}
 SETTINGS["objective"] = "objective (loss of the first record, regularizer, constraint or size)"
 LEFT_OUT = ("eps", "delta", "noise_constant")  # the proven eps follows from them
+SAME = {"protects": "protection"}
 LISTED = 4  # cells of one side alone that a note names
 
 
@@ -170,8 +171,9 @@ class Table(NamedTuple):
         lines += [rf"\begin{{tabular}}{{{sides}}}", r"\toprule", head, r"\midrule"]
         for i, words in enumerate(self._rows()):
             cells = [_latex(word) for word in words]
-            if i in self.best:  # names alone: a bold number would be the best of its column
-                cells = [rf"\textbf{{{cell}}}" if cell[:1].isalpha() else cell for cell in cells]
+            if i in self.best:  # a name alone: a bold number would be the best of its column
+                name = next((cell for cell in cells if cell[:1].isalpha()), "")
+                cells = [rf"\textbf{{{cell}}}" if cell is name else cell for cell in cells]
             lines.append(" & ".join(cells) + r" \\")
         return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"]) + "\n"
 
@@ -320,6 +322,9 @@ def _privacy(grid: Grid) -> list[Column]:
     kept = list(map(eps_words, cells["noisy"], cells["proven_eps"], cells["stated"]))
     claimed = _known(cells["claimed_eps"].where(cells["noisy"]))
     out = [Column("claimed_eps", "claimed ε", claimed), Column("proven_eps", "proven ε", kept)]
+    out.append(
+        Column("protects", "protects", [in_short(what) or None for what in cells["protects"]])
+    )
     if cells["flag"].any():
         alarms = [(name, held) for name, (held, _) in _alarms(cells).items()]
         red = [", ".join(name for name, held in alarms if held[i]) for i in range(len(cells))]
@@ -384,9 +389,12 @@ def _best(grid: Grid, rule: Criterion) -> tuple[frozenset[int], str]:
     cells, groups = grid.cells.reset_index(drop=True), grid.groups()
     means = [value.mean * rule.sign for value in estimates(grid.ends(rule.metric))]
     judged = cells.assign(judged=means).dropna(subset="judged")
-    apart = judged.groupby(groups or (lambda i: 0), dropna=False, sort=False)["judged"]
+    groups = [*groups, "protects"]  # the same eps is worth more against one who sees more
+    apart = judged.groupby(groups, dropna=False, sort=False)["judged"]
     best = frozenset(rows.idxmin() for _, rows in apart if len(rows) > 1)
-    same = " and ".join(grid.short(name) for name in groups if cells[name].nunique(False) > 1)
+    same = " and ".join(
+        SAME.get(name) or grid.short(name) for name in groups if cells[name].nunique(False) > 1
+    )
     return best, f"the rows with the same {same}" if same else "all rows"
 
 
@@ -396,7 +404,7 @@ def remarks(grid: Grid) -> list[str]:
     notes = [chosen.get("warning", ""), chosen.get("note", "")]
     if not grid.cells["noisy"].any():
         return [*notes, "Not private: no noise."]
-    notes += [alone, several * (several not in notes[1]), *grid.proofs()]
+    notes += [*grid.protections(), alone, several * (several not in notes[1]), *grid.proofs()]
     flags = _alarms(grid.cells).items() if grid.cells["flag"].any() else ()
     return notes + [f"{name}: {why}." for name, (held, why) in flags if held.any()]
 

@@ -115,6 +115,26 @@ def test_the_best_row_of_each_group(ds: xarray.Dataset) -> None:
     assert len(table(grids.grid(axes)).best) == 1
 
 
+def test_what_an_eps_protects_is_said_and_only_equals_compete(a_run: jaxfl.Run) -> None:
+    """All records of a client, a record in a sum, a record in messages: none competes."""
+    names, given = ["clip21_sgd2m", "private_local_sgd", "ldp_sgd"], {"lr": 0.1, "batch": 4}
+    found = jaxfl.sweep(names, a_run.problem, None, 4, eps=[2.0], clip=[0.5, 1.0], **given)
+    shown = table(found)
+    rows = read(shown)
+    said = ["client, messages", "record, sums", "record, messages"]
+    assert [row["protects"] for row in rows] == [words for words in said for _ in range(2)]
+    assert [sum(row["best"] == "1" for row in rows[i : i + 2]) for i in (0, 2, 4)] == [1, 1, 1]
+    assert "of the rows with the same protection." in shown.text()
+    who = "private_local_sgd: ε protects one record of one client, replaced by another, from an adversary"
+    assert f"{who} who sees only the sum of the clients' messages." in shown.notes
+    (one,) = read(table(a_run.dataset()))
+    assert one["protects"] == "record, messages"
+    about = found["protects"].attrs
+    assert (
+        about["flag_meanings"].split("; ")[int(found["protects"].values.flat[0])].startswith("all")
+    )
+
+
 def test_alarms(ds: xarray.Dataset) -> None:
     """Claims below what is proven, bounds that are broken, and noise or proofs that are not there."""
     rows, quiet = read(table(ds)), table(restrict(ds, {"omega": [1], "algorithm": ["ldp_sgd"]}))
