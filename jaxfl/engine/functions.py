@@ -117,9 +117,8 @@ class Functions:
         )
         known, t = self.about, whole("rounds", rounds, 1)
         made = build(self.algorithm, known.values, known.facts, dtype(self.problem))
-        other = [
-            n for n, a in made.values.items() if not np.array_equal(a, self.hp.values.get(n, ()))
-        ]
+        now = self.hp.values
+        other = [n for n, a in made.values.items() if not np.array_equal(a, now.get(n, ()))]
         require(
             not other,
             lambda: f"hp holds another {' and '.join(other)} than these functions were made with",

@@ -13,6 +13,7 @@ from told import refused
 
 import jaxfl
 from jaxfl.core.errors import JaxflWarning
+from jaxfl.core.fusion import materialized
 
 T, KEY = 3, jax.random.key(3)
 GIVEN = {"eps": 4.0, "lr": 0.1, "clip": 1.0, "delta": 1e-3, "batch": 4}
@@ -117,12 +118,14 @@ def test_second_derivatives_through_the_host_are_refused() -> None:
 
 @pytest.mark.parametrize(
     "one",
-    [{"eps": -1.0}, {"eps": 0.0}, {"eps": np.nan}, {"eps": np.inf}, {"lr": -1.0}, {"clip": 0.0}],
+    [{"lr": -1.0}, {"eps": -1.0}, {"eps": 0.0}, {"eps": np.nan}, {"eps": np.inf}, {"clip": 0.0}],
 )
 def test_a_traced_value_that_a_run_refuses_gives_nan(one: dict[str, float]) -> None:
     ((name, value),) = one.items()
+    given = {"sigma": 0.1, "eps": None} if name == "lr" else {}  # so that no number is derived
     with pytest.warns(JaxflWarning, match=f"since its numbers are refused: {name} = "):
-        assert np.isnan(jax.jit(lambda v: end(**{name: v}))(value)).all()
+        found = jax.jit(lambda v: end("ldp_sgd", **{**given, name: v}))(value)
+    assert np.isnan(found).all()
 
 
 @pytest.mark.full  # 64 calibrations, and 4 runs
@@ -139,6 +142,17 @@ def test_64_values_of_eps() -> None:
     slope = jax.grad(lambda eps: made(eps=eps).hp["sigma"])(4.0)
     low, high = (made(eps=eps).about.values["sigma"] for eps in (3.8, 4.2))
     np.testing.assert_allclose(slope, (high - low) / 0.4, rtol=1e-2)
+
+
+def test_noise_of_a_traced_eps_is_never_below_that_of_a_run() -> None:
+    some = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]
+    found = np.asarray(jax.vmap(lambda eps: made(eps=eps).hp["sigma"])(jnp.array(some)), np.float64)
+    runs = np.array([made(eps=eps).about.values["sigma"] for eps in some])
+    assert np.all((runs <= found) & (found <= runs * (1 + 1e-6)))
+
+
+def test_numbers_kept_from_fusion_have_a_derivative() -> None:
+    assert jax.grad(lambda v: 3 * materialized(v, jnp.int32(0)))(2.0) == 3
 
 
 def test_numbers_that_a_user_replaced_have_no_statement() -> None:
