@@ -3,6 +3,8 @@
 * :mod:`~jaxfl.core.batching` -- control flow that stays cheap under vmap
 * :mod:`~jaxfl.core.calls` -- calls of a user's functions: what goes wrong in one becomes a sentence
 * :mod:`~jaxfl.core.checks` -- validators of types, options and arrays
+* :mod:`~jaxfl.core.derivatives` -- derivatives of loops of traced length, and sentences where there
+  are none
 * :mod:`~jaxfl.core.errors` -- the error that tells a user about a mistake in the input
 * :mod:`~jaxfl.core.files` -- reading files with readable errors, and replacing them atomically
 * :mod:`~jaxfl.core.foreign` -- code of the user's own: where its modules are, where it prints, and what
@@ -13,6 +15,7 @@
 * :mod:`~jaxfl.core.keys` -- threefry keys with unrolled rounds: the bits of JAX's own, in fewer
   and larger programs
 * :mod:`~jaxfl.core.memory` -- the free memory of a device, and a check that a need fits into it
+* :mod:`~jaxfl.core.meshes` -- arrays on the devices of a mesh, and settings of JAX
 * :mod:`~jaxfl.core.params` -- validators of names and numbers: unknown names, ranges, whole
   numbers
 * :mod:`~jaxfl.core.products` -- products of samples with models, in the order in which CPUs

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
 
+from jaxfl.core.derivatives import pushed
 from jaxfl.core.types import Array, PyTree
 
 __all__ = ["cond_any"]
@@ -20,9 +22,12 @@ def cond_any(coin: Array, move: Callable[..., PyTree], state: PyTree, *operands:
     after the other, so that a batch costs what its members cost alone.
     """
 
+    def one(coin: Array, state: PyTree, operands: PyTree) -> PyTree:
+        return jax.lax.cond(coin, lambda: move(*operands), lambda: state)
+
     @jax.custom_batching.custom_vmap
     def step(coin: Array, state: PyTree, operands: PyTree) -> PyTree:
-        return jax.lax.cond(coin, lambda: move(*operands), lambda: state)
+        return one(coin, state, operands)
 
     @step.def_vmap
     def _(size: int, batched: PyTree, coin: Array, state: PyTree, operands: PyTree) -> PyTree:
@@ -49,4 +54,7 @@ def cond_any(coin: Array, move: Callable[..., PyTree], state: PyTree, *operands:
             result = cond_any(coin, together, state, operands)
         return result, jax.tree.map(lambda _: True, state)
 
-    return step(coin, state, operands)
+    either = jax.custom_jvp(step)  # since JAX transposes no function with a rule for vmap
+    either.defjvp(functools.partial(pushed, one), symbolic_zeros=True)
+    result: PyTree = either(coin, state, operands)
+    return result

@@ -14,10 +14,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
-from jax.sharding import AxisType, NamedSharding
 
 from jaxfl.core.errors import TABLE, InputError, is_table, listed, require, shown
 from jaxfl.core.memory import check_fits
+from jaxfl.core.meshes import automatic
 from jaxfl.core.params import known, near, whole
 from jaxfl.core.types import Key, Problem
 
@@ -37,6 +37,7 @@ __all__ = [
     "one_problem",
     "stacked",
     "stream",
+    "untraced",
 ]
 
 T = TypeVar("T")
@@ -44,6 +45,7 @@ Array = npt.NDArray[Any]
 CLIENT = 32  # least bytes of a client in a run: its count, a sorted copy, its metrics
 NAME = 255  # most bytes of a file's name
 BLOCK = 1 << 24  # entries checked at once
+BEGUN: dict[str, int] = {}  # the process in which JAX began
 
 
 def kind_of(value: Any) -> str:
@@ -63,19 +65,31 @@ def instance(name: str, value: Any, kind: type[T], remedy: str) -> T:
 
 
 def one_problem(value: Any) -> Problem:
-    """Return ``value``; raise unless it is a problem whose arrays the compiler may place."""
-    problem = instance("problem", value, Problem, "make one with jaxfl.make_problem(model, data)")
-    for leaf in jax.tree.leaves(problem):
-        home = getattr(leaf, "sharding", None)
-        require(
-            not isinstance(home, NamedSharding) or AxisType.Explicit not in home.mesh.axis_types,
-            lambda: (
-                f"The arrays of {problem.name!r} lie on a mesh with explicit axes, where no round can be "
-                "compiled"
-            ),
-            "make it with axis_types=(jax.sharding.AxisType.Auto,), one for each axis",
-        )
-    return problem
+    """Return ``value`` with its arrays on automatic axes; raise unless it is a problem."""
+    way = "make one with jaxfl.make_problem(model, data)"
+    return automatic(instance("problem", value, Problem, way))
+
+
+def untraced(what: str, *values: Any, way: str = "", within: bool = True) -> None:
+    """Raise for values that a transformation of JAX traces, and ``within`` one that traces all.
+
+    Raises also in a process that was forked from one in which jaxfl had computed: it would hang.
+    """
+    BEGUN.setdefault("process", os.getpid())
+    require(
+        BEGUN["process"] == os.getpid(),
+        "This process was forked after JAX had begun, and JAX hangs in it",
+        "start it afresh, as with multiprocessing.get_context('spawn')",
+    )
+    leaves = jax.tree.leaves(values) + ([jnp.zeros(())] if within else [])
+    require(
+        not any(isinstance(leaf, jax.core.Tracer) for leaf in leaves),
+        lambda: (
+            f"{what} is computed on the host, and jit, vmap, grad, scan or the like traces it here"
+        ),
+        way
+        or "call jaxfl.functions there, whose rounds, key, eps, sigma, lr and other floats may be traced",
+    )
 
 
 def one_key(key: Any, taker: str, several: str) -> Key:

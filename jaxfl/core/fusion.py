@@ -14,6 +14,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from jaxfl.core.derivatives import loop
 from jaxfl.core.types import Array
 
 __all__ = ["LARGEST", "in_own_loop", "materialized", "on_cpus"]
@@ -40,10 +41,20 @@ def materialized(a: Array, t: Array) -> Array:
         keys: Array = jax.random.wrap_key_data(words, impl=jax.random.key_impl(a))
         return keys
     if jnp.issubdtype(a.dtype, jnp.floating):
-        bits = jax.lax.bitcast_convert_type(a, jnp.dtype(f"uint{8 * a.dtype.itemsize}"))
-        return jax.lax.bitcast_convert_type(materialized(bits, t), a.dtype)
+        return _same(a, t)
     one = jnp.minimum(t, 0) + 1
     return jax.lax.div(a, jnp.broadcast_to(one.astype(a.dtype), a.shape))
+
+
+@jax.custom_jvp
+def _same(a: Array, t: Array) -> Array:
+    """Bits that pass through integers have no derivative, and these numbers have that of the identity."""
+    bits = jax.lax.bitcast_convert_type(a, jnp.dtype(f"uint{8 * a.dtype.itemsize}"))
+    same: Array = jax.lax.bitcast_convert_type(materialized(bits, t), a.dtype)
+    return same
+
+
+_same.defjvps(lambda da, out, a, t: da, None)
 
 
 def in_own_loop(f: Callable[[], Array], t: Array) -> Array:
@@ -53,5 +64,5 @@ def in_own_loop(f: Callable[[], Array], t: Array) -> Array:
         return f()
     zero = jnp.zeros(shape.shape, shape.dtype)
     once = jnp.minimum(t, 0) + 1
-    result: Array = on_cpus(lambda: jax.lax.fori_loop(0, once, lambda *_: f(), zero), f)()
+    result: Array = on_cpus(lambda: loop(once, 1, lambda *_: f(), zero), f)()
     return result

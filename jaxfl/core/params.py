@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
+import jax
 import numpy as np
 
 from jaxfl.core.errors import InputError, require, shown
@@ -183,6 +184,10 @@ def numbers(name: str, value: Any) -> Floats:
     except (TypeError, ValueError, OverflowError):
         quoted = isinstance(value, str) and reads(value)
         way = "leave out the quotes" if quoted else ""
+        if isinstance(value, jax.core.Tracer):
+            why = "is traced by jit, vmap, grad, scan or the like, and is needed here as a number"
+            way = "pass a number; jaxfl.functions says what may be traced"
+            raise InputError(f"{name} {why}", way) from None
         several = getattr(value, "ndim", isinstance(value, list | tuple))
         what = "must hold real numbers" if several else "is not a number"
         raise InputError(what, way, **{name: value}) from None

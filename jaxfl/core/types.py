@@ -19,15 +19,18 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import pickle
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, get_args
 
+import cloudpickle
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from jaxfl.core.errors import InputError
 from jaxfl.core.identity import compared_by_identity
+from jaxfl.core.meshes import by_clients
 from jaxfl.core.records import document_all
 
 __all__ = [
@@ -433,8 +436,22 @@ class Model(NamedTuple):
     convex: bool | None = None
     trained: Callable[[Array], PyTree] | None = None
 
+    def __reduce__(self) -> Any:
+        """Functions within functions travel by value, as :mod:`cloudpickle` writes them."""
+        return _read_model, (cloudpickle.dumps(tuple(self)),)
+
+    def __copy__(self) -> Model:
+        return self
+
+    def __deepcopy__(self, memo: Any) -> Model:
+        return self
+
     def __repr__(self) -> str:
         return f"Model({self.name!r}, d={self.dim})"
+
+
+def _read_model(data: bytes) -> Model:
+    return Model(*pickle.loads(data))
 
 
 @jax.tree_util.register_dataclass
@@ -517,6 +534,19 @@ class Problem:
         if isinstance(self.train, GeneratedSamples):
             return self.train.m
         return int(jax.tree.leaves(self.train)[0].shape[1])
+
+    def shard(self, mesh: Any, axis: str) -> Problem:
+        """This problem with its clients split evenly over an axis of a mesh of devices.
+
+        All else, such as test data, is on each device.
+
+        >>> import jax, jaxfl
+        >>> data = jaxfl.data.split("digits", clients=8)
+        >>> problem = jaxfl.make_problem(jaxfl.models.softmax_regression(64, 10), data)
+        >>> problem.shard(jax.make_mesh((1,), ("clients",)), "clients").count.sharding.spec
+        PartitionSpec('clients',)
+        """
+        return by_clients(self, mesh, axis)
 
     def __repr__(self) -> str:
         try:

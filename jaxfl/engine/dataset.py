@@ -198,7 +198,7 @@ def _variables(
     yield "utility", ("round",), np.cumsum(square) / np.arange(1, len(square) + 1)
     counts = {name: arrays[name][at] for name in Info._fields}
     for name, row in results.labelled(totals(record.cost, counts)).items():
-        yield name, ("round",), results.exact(name, row)
+        yield name, ("round",), results.exact(row)
     if "x" in arrays:
         yield "x", ("coordinate",), arrays["x"][at]
     private = "eps_spent" in options.keep and noisy(record.algorithm, record.values)

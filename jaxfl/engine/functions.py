@@ -16,12 +16,14 @@ from jaxfl.algorithms.composition import by_messages, in_plain
 from jaxfl.algorithms.probes import probed
 from jaxfl.algorithms.registry import one_algorithm
 from jaxfl.algorithms.resolution import build, resolve
+from jaxfl.algorithms.traced import split, traced_values
 from jaxfl.algorithms.trial import tried
-from jaxfl.core.checks import one_key, one_path, one_problem
+from jaxfl.core.checks import one_key, one_path, one_problem, untraced
 from jaxfl.core.errors import InputError, require, shown
 from jaxfl.core.files import arrays, reading, replace
 from jaxfl.core.foreign import CALM
 from jaxfl.core.hosts import on_host
+from jaxfl.core.meshes import own_settings
 from jaxfl.core.params import whole
 from jaxfl.core.types import (
     Algorithm,
@@ -84,18 +86,21 @@ class Functions:
     problem: Problem
     hp: Hyper  # the hyper-parameters that rounds read
     about: _About = dataclasses.field(metadata={"static": True}, repr=False)
+    traced: tuple[str, ...] = dataclasses.field(default=(), metadata={"static": True})
 
     def init(self, key: Key, seed: int = 0) -> RunState:
         """The state before the first round of the run that ``simulate`` makes with this key and seed."""
-        key = jax.random.fold_in(one_key(key, "a run", "and vmap(init) an array of them"), seed)
-        arguments = key, self.problem, self.hp
+        key = one_key(key, "a run", "and vmap(init) an array of them")
         home = home_of(self.problem)
-        if home is None:
-            state, _ = _compiled(self.algorithm.init, *arguments)
-        else:  # what clients remember lies where their data do
-            shape, _ = jax.eval_shape(self.algorithm.init, *arguments)
-            where = of_clients(home, shape), None
-            state, _ = jax.jit(self.algorithm.init, out_shardings=where)(*arguments)
+        with own_settings(self.problem, self.hp) as put:
+            key = jax.random.fold_in(put(key), seed)
+            arguments = key, self.problem, self.hp
+            if home is None:
+                state, _ = _compiled(self.algorithm.init, *arguments)
+            else:  # what clients remember lies where their data do
+                shape, _ = jax.eval_shape(self.algorithm.init, *arguments)
+                where = of_clients(home, shape), None
+                state, _ = jax.jit(self.algorithm.init, out_shardings=where)(*arguments)
         return RunState(key, state)
 
     def privacy(
@@ -106,7 +111,21 @@ class Functions:
         Under a secure sum ``clamped`` is the sum of ``counts.clamped`` over these rounds.  Without it
         nothing is assumed of it, and the proof is that of a plain sum.
         """
+        untraced("f.privacy", self, way="state it for numbers, outside of the program")
+        require(
+            not self.traced,
+            lambda: f"{' and '.join(self.traced)} had no value when these functions were made",
+            "make functions of numbers, and state their privacy",
+        )
         known, t = self.about, whole("rounds", rounds, 1)
+        made = build(self.algorithm, known.values, known.facts, dtype(self.problem))
+        now = self.hp.values
+        other = [n for n, a in made.values.items() if not np.array_equal(a, now.get(n, ()))]
+        require(
+            not other,
+            lambda: f"hp holds another {' and '.join(other)} than these functions were made with",
+            "make functions of the numbers that rounds read",
+        )
         aggregation = getattr(self.algorithm.body, "aggregation", None)
         if clamped is None:  # a sum hides its messages as long as no coordinate is clamped
             clamped = int(aggregation is not None and bool(aggregation.hides))
@@ -201,6 +220,13 @@ def functions(
     such rounds draw each client's noise, and take longer.  ``plain`` rounds compute the same as the
     papers write it, one client at a time [:mod:`jaxfl.rounds.plain`]: read, print and change them.
 
+    The key, and hyper-parameters that are no whole numbers, such as eps, sigma, lr or clip, may be traced
+    by the user's ``jit``, ``vmap`` or ``grad``, around ``functions`` too; what shapes follow from may not.
+    What follows from them, such as sigma from eps, is computed by a callback to the host: the sigma
+    of ``simulate``, rounded up, with derivatives by differences.  A float32 is read as the shortest decimal
+    that it stands for.  Values that ``simulate`` refuses make the run NaN, with a warning.  Rounds have
+    derivatives in both modes; where they round messages a sentence says so.
+
     >>> import jax, jaxfl
     >>> data = jaxfl.data.split("digits", clients=5)
     >>> problem = jaxfl.make_problem(jaxfl.models.softmax_regression(64, 10), data)
@@ -209,24 +235,46 @@ def functions(
     >>> run = jaxfl.simulate("soteriafl_gd", problem, jax.random.key(0), 10, eps=8, omega=3, lr=0.5)
     >>> bool((f.output(end) == run.x).all()), f.view(end).messages.shape
     (True, (5, 650))
+    >>> def loss(lr):
+    ...     f = jaxfl.functions("soteriafl_gd", problem, rounds=10, eps=8, omega=3, lr=lr)
+    ...     end, counts = jax.lax.scan(f.round, f.init(jax.random.key(0)), length=10)
+    ...     return (f.output(end) ** 2).sum()
+    >>> bool(jax.grad(loss)(0.5) > 0)
+    True
     """
     algorithm, problem = one_algorithm(algorithm, numbers), one_problem(problem)
     if messages:
         algorithm = by_messages(algorithm)
     if plain:
         algorithm = in_plain(algorithm)
-    facts = facts_of(problem, None if rounds is None else whole("rounds", rounds, 1))
-    values, sources = resolve(algorithm, numbers, facts, noise)
-    facts = facts._replace(rounds=int(values["rounds"]))
-    hp = build(algorithm, values, facts, dtype(problem))
-    read = samples.measured(problem)
-    tried(algorithm, read, values, facts)
-    check_room(algorithm, problem, hp)
-    return Functions(algorithm, read, hp, _About(values, sources, facts))
+    way = "make functions before, and pass them to your program, which may trace them"
+    untraced("The problem of functions", problem, within=False, way=way)
+    traced, known = split(algorithm, numbers)
+    with own_settings(problem):
+        with jax.ensure_compile_time_eval():  # within the user's jit, too
+            facts = facts_of(problem, None if rounds is None else whole("rounds", rounds, 1))
+            kind, measured = dtype(problem), samples.measured(problem)
+            if not traced:
+                values, sources = resolve(algorithm, numbers, facts, noise)
+                planned = facts._replace(rounds=int(values["rounds"]))
+                hp = build(algorithm, values, planned, kind)
+                tried(algorithm, measured, values, planned)
+        if traced:
+            (values, sources), hp = traced_values(algorithm, known, traced, facts, noise, kind)
+        facts = facts._replace(rounds=int(values["rounds"]))
+        if "local_steps" in hp.values:  # so that a loop of local steps has a derivative
+            hp = Hyper(hp.values, (*hp.capacity, ("local_steps", int(values["local_steps"]))))
+        check_room(algorithm, problem, hp)
+    return Functions(algorithm, measured, hp, _About(values, sources, facts), tuple(traced))
+
+
+def _compiled(f: Callable[..., Any], *args: Any) -> Any:
+    with own_settings(*args):
+        return _jitted(f, *args)
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _compiled(f: Callable[..., Any], *args: Any) -> Any:
+def _jitted(f: Callable[..., Any], *args: Any) -> Any:
     return f(*args)
 
 

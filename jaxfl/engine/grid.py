@@ -242,15 +242,16 @@ def _maker(
 def _poser(problem: Problems, given: dict[str, tuple[Any, ...]]) -> tuple[Make, set[str]]:
     """A function from the static values to the problem, and the static axes that it takes."""
     if isinstance(problem, Mapping):
-        for one in problem.values():
+        named = {}
+        for name, one in problem.items():
             axis = "problems by name are a mapping to Problems, and axes are keywords, as in lr=[0.1, 0.3]"
             require(not _is_axis(one), axis, problem=problem)
-            one_problem(one)
-        _name_axis("problem", [*problem], given)
-        return (lambda chosen: problem[chosen["problem"]]), {"problem"}
+            named[name] = one_problem(one)
+        _name_axis("problem", [*named], given)
+        return (lambda chosen: named[chosen["problem"]]), {"problem"}
     if isinstance(problem, Problem):
-        one_problem(problem)
-        return (lambda chosen: problem), set()
+        placed = one_problem(problem)
+        return (lambda chosen: placed), set()
     require(callable(problem), "must be a Problem, several by name, or a function", problem=problem)
     return _once(problem, given, one_problem)
 

@@ -42,6 +42,7 @@ __all__ = [
     "digest",
     "halves",
     "key_word",
+    "looked",
     "looks",
     "program_of",
     "programs",
@@ -300,6 +301,12 @@ def looks(program: Program, chunk: Chunk) -> list[int]:
     """The rounds at which a chunk is evaluated."""
     T = program.cells[chunk.cells[0]].rounds
     return [*range(0, T, chunk.every or T), T]
+
+
+def looked(program: Program, chunk: Chunk) -> int:
+    """How many rounds :func:`looks` has, which may be more than fit in memory."""
+    T = program.cells[chunk.cells[0]].rounds
+    return -(-T // (chunk.every or T)) + 1
 
 
 def _shape(cells: int, seeds: int, limit: int, parts: int) -> tuple[int, int]:

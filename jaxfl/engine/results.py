@@ -56,7 +56,6 @@ RESULT = "result.nc"  # the file in the folder of a run or a sweep
 DIGEST = (
     b"\0\0\0\6digest\0\0\0\0\0\2\0\0\0\x40"  # name, kind and length of the attribute, in netCDF3
 )
-EXACT = 2**53  # whole numbers up to here are exact in float64
 
 UNITS = {
     **dict.fromkeys(("round", "last_round", "diverged_at", "stopped_at", "client_rounds"), "round"),
@@ -204,20 +203,14 @@ def portable(name: str, values: Array) -> Array:
         return values.astype(np.int8)
     if jnp.issubdtype(kind, jnp.integer):
         narrow = values.astype(np.int32)
-        return narrow if np.array_equal(narrow, values) else exact(name, values)
+        return narrow if np.array_equal(narrow, values) else exact(values)
     if jnp.issubdtype(kind, jnp.floating):
         return values if kind in (np.float32, np.float64) else values.astype(np.float32)
     raise InputError(f"Metric {name!r} has dtype {kind}", "make it return real numbers")
 
 
-def exact(name: str, values: Any) -> Array:
-    size = np.abs(np.asarray(values))
-    whole = size.dtype.kind != "f"  # as large as they are: totals are Python's integers
-    most = max(size.ravel().tolist(), default=0) if whole else np.nanmax(size, initial=0)
-    require(
-        most <= EXACT,
-        lambda: f"{name} reaches {most:.6g}, beyond 2**53, where a result file would round it",
-    )
+def exact(values: Any) -> Array:
+    """Whole numbers as float64: exact up to 2^53, and the nearest beyond, to 16 digits."""
     return np.asarray(values, np.float64)
 
 

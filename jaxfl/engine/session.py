@@ -34,13 +34,14 @@ from jaxfl.engine.driver import TRIES, Driver, Executor
 from jaxfl.engine.executors import opened
 from jaxfl.engine.grid import Grid
 from jaxfl.engine.memory import check_room
-from jaxfl.engine.plan import Chunk, Options, Program, looks
+from jaxfl.engine.plan import Chunk, Options, Program, looked
 from jaxfl.engine.planned import Planned
 from jaxfl.engine.program import (
     FEW,
     bytes_of_data,
     bytes_of_run,
     bytes_of_state,
+    home_of,
     numbers,
     placement,
 )
@@ -136,6 +137,8 @@ def computed(
             )
             store.open(how.resume or how.extend)
         planned = Planned(store, make(), key, options)
+        if alone and home_of(planned.grid.studies[0].problem) is None:
+            devices = devices[:1]  # of several, others would repeat the run
         _tell_refuted(planned.grid, how.strict)
         _tell_small(planned.grid)
         here = how.executor is None
@@ -380,7 +383,7 @@ def _bytes(planned: Planned, number: int) -> int:
     n = program.problem.n if "clients" in options.keep else min(program.problem.n, FEW)
     each = SERIES + len(options.extra) + OF_CLIENTS * n
     model = program.problem.model.dim * ("x" in options.keep)
-    return 8 * chunk.runs * (len(looks(program, chunk)) * each + model)
+    return 8 * chunk.runs * (looked(program, chunk) * each + model)
 
 
 def _announced(planned: Planned, todo: Sequence[int], fit: _Fit, disk: tuple[int, int]) -> Plan:

@@ -13,9 +13,10 @@ import numpy as np
 
 from jaxfl.algorithms.registry import one_algorithm
 from jaxfl.algorithms.resolution import NOISES, build
-from jaxfl.core.checks import one_key, one_problem
+from jaxfl.core.checks import one_key, one_problem, untraced
 from jaxfl.core.errors import require
 from jaxfl.core.hosts import on_host
+from jaxfl.core.meshes import own_settings
 from jaxfl.core.params import choice, whole
 from jaxfl.core.products import precision
 from jaxfl.core.types import Algorithm, Key, Problem, PyTree
@@ -49,12 +50,14 @@ class Run(Record):
     @property
     def x(self) -> np.ndarray:
         """The model, flat."""
-        return np.asarray(self.algorithm.output(self.state))
+        with own_settings(self.problem, self.state):
+            return np.asarray(self.algorithm.output(self.state))
 
     @property
     def params(self) -> PyTree:
         """The model as its own parameter pytree."""
-        return self.problem.model.unravel(self.algorithm.output(self.state))
+        with own_settings(self.problem, self.state):
+            return self.problem.model.unravel(self.algorithm.output(self.state))
 
     def dataset(self) -> Any:
         """The run as a labelled ``xarray.Dataset``."""
@@ -219,6 +222,7 @@ def simulate(
     >>> round(run.privacy().proven, 3)
     8.0
     """
+    untraced("simulate", problem, key, rounds, given)
     algorithm, problem = one_algorithm(algorithm, given), one_problem(problem)
     base = base_key(key, "a run", "not an array of them")
     fixed = {**given, **({} if rounds is None else {"rounds": whole("rounds", rounds, 1)})}
@@ -239,7 +243,8 @@ def simulate(
     def make() -> Grid:
         return lay_out(algorithm, problem, {}, fixed, [whole("seed", seed, 0)], noise, metrics_on)
 
-    return simulated(make, base, options, how)
+    with own_settings():
+        return simulated(make, base, options, how)
 
 
 def simulated(make: Callable[[], Grid], base: Key, options: Options, how: How) -> Run:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 
+from jaxfl.core.checks import untraced
+from jaxfl.core.meshes import own_settings
 from jaxfl.core.params import whole
 from jaxfl.core.types import Key
 from jaxfl.engine.callbacks import Callback
@@ -103,6 +105,7 @@ def sweep(
     >>> dict(ds["loss"].sizes)
     {'algorithm': 2, 'eps': 2, 'lr': 2, 'seed': 2, 'round': 6}
     """
+    untraced("sweep", problem, key, rounds, numbers)
     axes, fixed = spans({**({} if rounds is None else {"rounds": rounds}), **numbers})
     if "rounds" in fixed:
         fixed["rounds"] = whole("rounds", fixed["rounds"], 1)
@@ -124,13 +127,14 @@ def sweep(
         callbacks,
         strict,
     )
-    return swept(
-        lambda: lay_out(algorithm, problem, axes, fixed, seeds, noise, metrics_on),
-        base_key(key, "a sweep", "and seeds= for several runs"),
-        options,
-        how,
-        fixed,
-    )
+    with own_settings():
+        return swept(
+            lambda: lay_out(algorithm, problem, axes, fixed, seeds, noise, metrics_on),
+            base_key(key, "a sweep", "and seeds= for several runs"),
+            options,
+            how,
+            fixed,
+        )
 
 
 def swept(

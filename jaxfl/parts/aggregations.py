@@ -31,6 +31,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxfl.core.checks import named_part
+from jaxfl.core.derivatives import no_derivative
 from jaxfl.core.errors import require
 from jaxfl.core.provenance import made
 from jaxfl.core.types import Aggregation, Array, Draw, Hyper, Key, MessageBound, Param, Values
@@ -66,6 +67,11 @@ COLLUDING = Param(
 
 def encode(v: Array, bound: Array, precision: Array) -> tuple[Array, Array]:
     """round(clip(v, -R, R) / p) on the ring, and the number of clamped coordinates; a NaN is 0."""
+    v = no_derivative(
+        v,
+        "A secure sum adds up whole numbers, whose derivative is 0",
+        "differentiate rounds with aggregation='plain_sum', which differ by rounding alone",
+    )
     inside = jnp.nan_to_num(jnp.clip(v, -bound, bound), nan=0.0)
     whole = jnp.round(inside / precision).astype(jnp.int32)
     words = jax.lax.bitcast_convert_type(whole, jnp.uint32)

@@ -23,6 +23,7 @@ import numpy as np
 from jax import lax
 
 from jaxfl.core.checks import instance, named_part
+from jaxfl.core.derivatives import no_derivative
 from jaxfl.core.errors import InputError, require
 from jaxfl.core.params import at_most_one, check, known
 from jaxfl.core.provenance import made
@@ -321,13 +322,24 @@ def _normed(v: Array) -> tuple[Array, Array, Array]:
     return top, jnp.where(top > 0, jnp.sqrt(jnp.sum(u**2)), 1), u
 
 
+def _jumps(name: str, code: Code) -> Code:
+    """A code to random levels, whose derivative at fixed draws says nothing of the loss."""
+
+    def coded(key: Key, v: Array, hp: Hyper) -> Array:
+        problem = f"{name} rounds messages to levels, and the derivative of levels is 0"
+        way = "take a compressor without levels, such as random_k, or difference quotients"
+        return code(key, no_derivative(v, problem, way), hp)
+
+    return coded
+
+
 def _code(
     name: str, code: Code | None, omega: Callable[[int], float], bits: tuple[float, float]
 ) -> Compressor:
     """A code without hyper-parameters; ``bits`` are those of a message and of each coordinate."""
     return Compressor(
         name,
-        code=code,
+        code=None if code is None else _jumps(name, code),
         omega=lambda d, values: omega(d),
         bits=lambda d, values: (bits[0] + bits[1] * d, 0.0),
         scalars=True,
@@ -340,7 +352,7 @@ def _quantizer(
     """A code of the norm, and of a sign and a level for each coordinate."""
     return Compressor(
         name,
-        code=code,
+        code=_jumps(name, code),
         omega=omega,
         bits=lambda d, values: (FLOAT + d * (1.0 + log2(int(values["levels"]) + 1)), 0.0),
         resolve=_filled(name, {levels: lambda d: default}),
@@ -377,7 +389,7 @@ def fixed_step() -> Compressor:
 
     return Compressor(
         "fixed_step",
-        code=code,
+        code=_jumps("fixed_step", code),
         omega=omega,
         bits=lambda d, values: (float(QUANTUM_BITS * d), 0.0),
         resolve=_filled("fixed_step", {QUANTUM: lambda d: 1e-3}),

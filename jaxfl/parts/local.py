@@ -20,6 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from jaxfl.core.derivatives import loop
 from jaxfl.core.provenance import made
 from jaxfl.core.schedules import Schedule
 from jaxfl.core.types import (
@@ -135,6 +136,7 @@ def steps(
     ) -> tuple[Array, PyTree, Array]:
         turns, own = memory
         model, tau = problem.model, jnp.int32(1) if once else hp["local_steps"]
+        most = 1 if once else hp.caps.get("local_steps")
         stream = jax.random.fold_in(client.rows, turns) if fresh else client.rows
         first = 0 if fresh else turns * tau
 
@@ -156,7 +158,7 @@ def steps(
             return theta, memory, gradients + jnp.sum(rows.weight > 0, dtype=jnp.int32)
 
         start = x, make(hp).init(seen(x)), jnp.int32(0)
-        theta, _, gradients = jax.lax.fori_loop(0, tau, step, start)
+        theta, _, gradients = loop(tau, most, step, start)
         g = x - theta
         own = pull.after(g, shared, own, hp)
         return (clip(g, hp["update_clip"]) if bounded else g), (turns + 1, own), gradients

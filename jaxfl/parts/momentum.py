@@ -227,8 +227,9 @@ def recursive(sampler: Sampler, moving: bool) -> Estimator:
         if not moving:
             bound: Array = hp["difference_clip"]
             return bound
-        step = jnp.sqrt(jnp.sum((x - shared[1]) ** 2))
-        return jnp.where(step > 0, jnp.minimum(2 * hp["clip"], hp["smoothness"] * step), 0)
+        square = jnp.sum((x - shared[1]) ** 2)
+        step = jnp.sqrt(jnp.where(square > 0, square, 1))  # 0 has a root without a derivative
+        return jnp.where(square > 0, jnp.minimum(2 * hp["clip"], hp["smoothness"] * step), 0)
 
     def unit(shared: PyTree, x: Array, hp: Hyper) -> Array:
         return jnp.where(hp["carry"] == 0, 1, longest(shared, x, hp) / (2 * hp["clip"]))

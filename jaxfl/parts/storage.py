@@ -21,6 +21,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxfl.core.derivatives import no_derivative
 from jaxfl.core.types import Array, Kernel, PyTree
 from jaxfl.problems.clipping import clip_factor, share
 
@@ -65,6 +66,8 @@ def rounded(tree: PyTree, storage: str) -> PyTree:
     def near(v: Array) -> Array:
         if not jnp.issubdtype(v.dtype, jnp.floating):
             return v
+        problem = f"Memory in {storage} is rounded, and the derivative of what is rounded is 0"
+        v = no_derivative(v, problem, "differentiate rounds with storage='exact'")
         v = jnp.clip(v, -float(info.max), float(info.max))
         out = jax.lax.reduce_precision(v, info.nexp, info.nmant)
         if kind is jnp.float16:  # reduce_precision flushes its subnormal numbers to zero

@@ -3,19 +3,38 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.custom_derivatives import SymbolicZero
 
 from jaxfl.core.types import Array, Kernel, PyTree, Term
 
 __all__ = ["clip", "clip_factor", "evaluate", "share", "squared_norm"]
 
 
+@jax.custom_jvp
 def clip_factor(square: Array, bound: Array) -> Array:
     """``min(1, G / ||g||)`` from ``||g||^2``: 1 for g = 0 and for G = inf, NaN for a NaN."""
     norm = jnp.sqrt(jnp.maximum(square, 0))
     return jnp.where(norm <= bound, 1, bound / norm)
+
+
+def _change(primals: tuple[Array, Array], tangents: Any) -> tuple[Array, Array]:
+    """The derivative: 0 for what is not clipped, where the chain rule has 0/0 at g = 0."""
+    square, bound = primals
+    factor: Array = clip_factor(square, bound)
+    clipped = jnp.sqrt(jnp.maximum(square, 0)) > bound
+    safe, change = jnp.where(clipped, square, 1), jnp.zeros_like(factor)
+    if not isinstance(tangents[0], SymbolicZero):
+        change = change - jnp.where(clipped, factor, 0) / (2 * safe) * tangents[0]
+    if not isinstance(tangents[1], SymbolicZero):
+        change = change + jnp.where(clipped, tangents[1] / jnp.sqrt(safe), 0)
+    return factor, change
+
+
+clip_factor.defjvp(_change, symbolic_zeros=True)
 
 
 def share(kernel: Kernel, bound: Array) -> Array:

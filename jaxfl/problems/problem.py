@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxfl.core.calls import blamed, described, frames_of, is_jaxfls, place
-from jaxfl.core.checks import counts, finite, instance, kind_of, numeric, stacked
+from jaxfl.core.checks import counts, finite, instance, kind_of, numeric, stacked, untraced
 from jaxfl.core.errors import InputError, JaxflWarning, attempt, require
 from jaxfl.core.memory import check_fits
 from jaxfl.core.params import choice, number, numbers, whole
@@ -71,6 +71,8 @@ def make_problem(
     >>> problem.n, problem.m_max, problem.model.dim
     (5, 288, 650)
     """
+    later = "make the problem before, and pass it to your program"
+    untraced("make_problem", data, x0, way=later)
     swapped = "the model comes first, as in make_problem(model, data)"
     require(not isinstance(data, Model), "is a model, in the place of the data", swapped, data=data)
     by_name = "make one, such as jaxfl.models.softmax_regression(64, 10)"

@@ -15,6 +15,7 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
+from jaxfl.core.derivatives import loop
 from jaxfl.core.fusion import materialized, on_cpus
 from jaxfl.core.products import exact
 from jaxfl.core.types import Array, Draw, Hyper, Key, PyTree, Sampler
@@ -178,5 +179,6 @@ def strips(rows: Draw, length: int, f: Callable[[Array, Draw], Array], like: Arr
         assert rows.index is not None
         return total + f(who, Draw(rows.index[who, slot], weight))
 
-    total: Array = jax.lax.fori_loop(0, (end[-1] + length - 1) // length, add, jnp.zeros_like(like))
+    most = -(-clients * slots // length)
+    total: Array = loop((end[-1] + length - 1) // length, most, add, jnp.zeros_like(like))
     return total

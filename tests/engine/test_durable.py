@@ -349,10 +349,7 @@ def near(a: xarray.Dataset, b: xarray.Dataset) -> None:
 
 def split(problem: jaxfl.Problem) -> jaxfl.Problem:
     """Clients over all devices."""
-    mesh = jax.sharding.Mesh(np.array(jax.devices()), ("clients",))
-    where = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("clients"))
-    train, count = jax.device_put((problem.train, problem.count), where)
-    return dataclasses.replace(problem, train=train, count=count)
+    return problem.shard(jax.make_mesh((jax.device_count(),), ("clients",)), "clients")
 
 
 ON_EIGHT = """
@@ -378,11 +375,6 @@ ON_EIGHT = """
         ds = tiny(name, dict(lr=[0.05, 0.1]), problem, seeds=2, **numbers)
         near(ds, tiny(name, dict(lr=[0.05, 0.1]), a_problem(n=8), seeds=2, devices=one, **numbers))
         near(ds.isel(algorithm=0).sel(lr=0.1, seed=1), run.dataset())
-    mesh = jax.make_mesh((8,), ("clients",), axis_types=(jax.sharding.AxisType.Explicit,))
-    where = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("clients"))
-    problem = dataclasses.replace(problem, count=jax.device_put(problem.count, where))
-    words = r"axis_types=\\(jax.sharding.AxisType.Auto,\\)"
-    refused(lambda: jaxfl.simulate("ldp_gd", problem, key, 2), words)
     print("all of it")
 """
 

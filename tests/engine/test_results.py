@@ -1,6 +1,7 @@
 """Results: labelled, exact on disk, and refused in one sentence where they are no results."""
 
 import dataclasses
+import functools
 from pathlib import Path
 from typing import Any
 
@@ -143,17 +144,27 @@ def test_round_trip_is_exact(run: jaxfl.Run, tmp_path: Path) -> None:
     assert [p.name for p in path.parent.iterdir()] == ["run.nc"]
 
 
-def test_totals_beyond_exact_floats_are_refused(run: jaxfl.Run) -> None:
-    """Counts, and bits that follow from them, also where runs have diverged."""
-    counts = np.array([1, 2**53 + 1], np.int64)
-    refused(lambda: results.portable("gradients", counts), r"gradients reaches 9\.0072e\+15")
+def test_totals_beyond_exact_floats_are_the_nearest(run: jaxfl.Run) -> None:
+    """Counts, and bits that follow from them: a run of weeks does not lose its result at the end."""
+    counts = np.array([1, 2**60 + 1], np.int64)
+    np.testing.assert_array_equal(results.portable("gradients", counts), [1.0, 2.0**60])
     assert run.computed is not None
     ((number, arrays),) = run.computed.found.items()
     assert arrays is not None
-    huge = {**arrays, "clients": np.full_like(arrays["clients"], 2.0**50)}
+    huge = {**arrays, "clients": np.full_like(arrays["clients"], 2.0**60)}
     huge["clients"][..., 1] = np.nan
-    planned = run.computed.planned
-    refused(lambda: dataset.dataset(planned, {number: huge}, {}), "link_bits reaches")
+    bits = dataset.dataset(run.computed.planned, {number: huge}, {})["downlink_bits"].values.ravel()
+    assert np.isnan(bits[1])
+    assert bits[-1] == 2.0**60 * run.cost.downlink
+
+
+def test_more_evaluations_than_fit_in_memory_are_refused_before_they_are_listed() -> None:
+    for call in (jaxfl.simulate, jaxfl.sweep):
+        long = functools.partial(call, "fedgd", a_problem(), rounds=2**31 - 1, eval_every=1, lr=0.1)
+        refused(long, "results of these runs would take")
+    refused(
+        lambda: jaxfl.simulate("fedgd", a_problem(), rounds=2**31, lr=0.1), "at most 2147483647"
+    )
 
 
 def test_other_files_are_refused(tmp_path: Path) -> None:
