@@ -142,7 +142,8 @@ def _check_defaults(algorithm: Algorithm, plan: Plan) -> None:
             except InputError as error:
                 raise error.within(f"The plan of {algorithm.name!r}") from None
     if plan.asked is not None and not plan.asked.way.keys() & plan.given.keys():
-        check(algorithm.params, plan.asked.way, algorithm.name)
+        noise = {name: v for name, v in plan.asked.way.items() if name in algorithm.names}
+        check(algorithm.params, noise, algorithm.name)
 
 
 def _plain(value: Any) -> Any:

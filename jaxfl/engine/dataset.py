@@ -397,8 +397,7 @@ def _label(out: xarray.Dataset, planned: Planned) -> None:
             words = words.replace("eps proven", "eps by the user's event, not checked,")
         out[key].attrs.update(units=units, long_name=words)
     if "protects" in out:
-        codes = np.arange(len(PROTECTED), dtype=np.int32)
-        out["protects"].attrs.update(flag_values=codes, flag_meanings="; ".join(PROTECTED))
+        out["protects"].attrs["flag_meanings"] = "; ".join(PROTECTED)
     if "utility" in out:
         out["utility"].attrs["comment"] = (
             "average over the evaluated rounds so far, round 0 included"
