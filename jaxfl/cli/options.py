@@ -219,8 +219,9 @@ class Counts:
 
     runs:
       --rounds T                number of rounds (default: 200); auto takes the number that the theory gives
-      --seed S                  seed of all random draws of a run (default: 0)
-      --seeds S                 run with the seeds 0 to S-1
+      --seed S                  seed of all random draws of a run: anybody can repeat them (default:
+                                draws that nobody can repeat)
+      --seeds S                 S runs of each setting, with draws that nobody can repeat
       --unpaired                draw separately for each setting, not once per seed; of sweeps
     """
 
@@ -289,6 +290,7 @@ FIELDS = {
     "seeds": [int],
     "paired": bool,
     "assumed": {str: str},
+    "seeded?": bool,
 }
 
 
@@ -302,6 +304,7 @@ class Study:
     seeds: list[int]
     paired: bool = True
     assumed: dict[str, str] = dataclasses.field(default_factory=dict)  # values that nobody gave
+    seeded: bool = True  # whether seeds were named: draws are then known to all
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any], file: Path) -> Study:

@@ -49,7 +49,8 @@ BELOW = (
 
 def normal(key: Array, shape: Sequence[int], dtype: Any = jnp.float32) -> Array:
     """Independent N(0, 1) of this shape and dtype, no longer than :data:`LAST`."""
-    return _normal(key, tuple(shape), np.dtype(dtype))
+    drawn: Array = _normal(key, tuple(shape), np.dtype(dtype))
+    return drawn
 
 
 @functools.partial(jax.jit, static_argnums=(1, 2))  # fused alike by itself and in a round

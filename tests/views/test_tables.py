@@ -279,13 +279,16 @@ def test_numbers_that_differ_are_said() -> None:
     both = "a9a (10 clients, checksum"
     assert f"Different data: {both} 0b5) in A, {both} abc) in B." in text
     assert "objective" not in text  # of other data it is another one
+    salted = grids.grid(axes, data="5a17:0b5"), grids.grid(axes, data="0000:abc")
+    assert "Different data" not in compare(*salted).text()  # of different salts: nothing is known
+    assert "Different data" in compare(salted[0], grids.grid(axes, data="5a17:abc")).text()
     apart = grids.grid(axes, data="0b5", partition="by_label")
     assert (
         f"{both} 0b5) in A, a9a (by_label, 10 clients, checksum 0b5) in B."
         in compare(c, apart).text()
     )
     other = grids.grid(axes, data="0b5", objective="10869.2793 9 29.9")
-    said = "constraint or size): 10869.2793 0 29.9 in A, 10869.2793 9 29.9 in B."
+    said = "(regularizer, constraint or size): 0 29.9 in A, 9 29.9 in B."
     assert said in compare(c, other).text()
 
 
