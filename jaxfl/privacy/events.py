@@ -46,6 +46,7 @@ __all__ = [
     "batch_clipped",
     "changed",
     "described",
+    "neighbours",
     "plain_events",
     "protects",
     "released",
@@ -496,8 +497,13 @@ def protects(event: AnyEvent) -> str:
     first = next(plain_events(event), None)
     if first is None:
         return ""
-    whom = f"from an adversary who sees {OBSERVED[first.trust]}"
-    return f"{NEIGHBOURS[first.unit, first.adjacency]}, {whom}"
+    return f"{neighbours(event)}, from an adversary who sees {OBSERVED[first.trust]}"
+
+
+def neighbours(event: AnyEvent) -> str:
+    """How neighbouring data differ, in words; "" where nothing is released."""
+    first = next(plain_events(event), None)
+    return "" if first is None else NEIGHBOURS[first.unit, first.adjacency]
 
 
 def sigmas(event: AnyEvent) -> tuple[float, ...]:
