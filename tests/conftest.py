@@ -158,6 +158,14 @@ def shared_dir() -> Path:
     return _folder("JAXFL_SHARED", SHARED)
 
 
+@pytest.fixture(autouse=True, scope="session")
+def known_draws() -> Iterator[None]:
+    """Runs without a key and a seed have those of key(0), but in tests of secret draws."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("jaxfl.engine.simulate.system_key", lambda: jax.random.key(0))
+        yield
+
+
 @pytest.fixture
 def key() -> jax.Array:
     """A typed key; tests that need several split it into names."""

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxfl.algorithms.resolution import build
+from jaxfl.core.normals import normal
 from jaxfl.core.types import Hyper, Problem
 from jaxfl.rounds import Gossip
 from jaxfl.rounds.blocks import client_keys, streams
@@ -63,7 +64,7 @@ class Draws:
         return self.drawn[name]
 
     def normal(self, key: jax.Array) -> jax.Array:
-        return jax.random.normal(key, (self.d,), self.p.x0.dtype)
+        return normal(key, (self.d,), self.p.x0.dtype)
 
     def weighted_rows(self, t: int, i: int, hp: Hyper | None = None) -> tuple[np.ndarray, Any]:
         """Of a client with local steps, ``t`` counts its batches."""
@@ -108,7 +109,7 @@ class Draws:
             place = jnp.zeros(self.d).at[chosen.index]
             xi = self.normal(noise)
             if not isinstance(self.body, Gossip):
-                drawn = jax.random.normal(noise, chosen.index.shape)
+                drawn = normal(noise, chosen.index.shape)
                 xi = place.add(drawn, mode="drop")
             return xi, place.add(chosen.weight, mode="drop")
 

@@ -124,7 +124,7 @@ def account(
     proven = accountants.epsilon(event, delta, method)
     out |= question.proven(proven) | question.assumed
     if form is not None:
-        exported = {"dp_event": repr(exports.dp_event(event, delta))}
+        exported = {"dp_event": repr(exports.export(event, delta).event)}
         return {**out, **exported, "dp_accountant": exports.accountant(event, delta)}
     if runs is not None:
         best = best_of(event, runs, delta, seen=seen or "all", method=method)  # type: ignore[arg-type]

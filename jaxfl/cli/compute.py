@@ -132,7 +132,7 @@ def _computed(
             strict=session.strict,
         )
         stack.enter_context(bar)
-        base = base_key(None, "", "")
+        base = base_key(None, "", "", made.study.seeded)
         try:
             if name == "run":
                 return simulated(made, base, made.options(KEPT), how)
@@ -147,7 +147,9 @@ def partial(place: Path) -> xarray.Dataset:
     made = _Grid(folders.read(place, "sweep"))
     with computing(made.study.setup, quiet=True):
         how = How(place)
-        return swept(made, base_key(None, "", ""), made.options(), how, made.study.fixed, only=True)
+        return swept(
+            made, base_key(None, "", "", True), made.options(), how, made.study.fixed, only=True
+        )
 
 
 # --- what is computed ----------------------------------------------------------------------------

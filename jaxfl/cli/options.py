@@ -218,8 +218,9 @@ class Counts:
 
     runs:
       --rounds T                number of rounds (default: 200); auto takes the number that the theory gives
-      --seed S                  seed of all random draws of a run (default: 0)
-      --seeds S                 run with the seeds 0 to S-1
+      --seed S                  seed of all random draws of a run: anybody can repeat them (default:
+                                draws that nobody can repeat)
+      --seeds S                 S runs of each setting, with draws that nobody can repeat
       --unpaired                draw separately for each setting, not once per seed; of sweeps
     """
 
@@ -291,6 +292,7 @@ class Study:
     seeds: list[int]
     paired: bool = True
     assumed: dict[str, str] = dataclasses.field(default_factory=dict)  # values that nobody gave
+    seeded: bool = True  # whether seeds were named: draws are then known to all
 
     @property
     def words(self) -> list[str]:
@@ -299,7 +301,9 @@ class Study:
         for name, values in self.numbers.items():
             given[hyper(name)] = ["auto" if value is None else value for value in values]
         out = [*self.algorithms, *["--unpaired"] * (not self.paired)]
-        for option, values in {**given, "--seed": self.seeds}.items():
+        secret = not self.seeded and self.seeds == [*range(len(self.seeds))]
+        given |= {"--seeds": [len(self.seeds)]} if secret else {"--seed": self.seeds}
+        for option, values in given.items():
             first = values[0]
             if isinstance(first, dict):
                 out += [f"{option}={name}={json.dumps(value)}" for name, value in first.items()]

@@ -211,7 +211,8 @@ def _study(raw: Mapping[str, Any], read: Mapping[str, Any], added: bool) -> Stud
     both = "seeds" in read and "seed" in read
     require(not both, "--seeds and --seed are both given", "the first is how many, the other which")
     seeds = read.get("seed", list(range(read.get("seeds", 0 if added else 1))))
-    return Study(algorithms, given, numbers, seeds, "unpaired" not in read)
+    paired, seeded = "unpaired" not in read, "seed" in read
+    return Study(algorithms, given, numbers, seeds, paired, seeded=seeded)
 
 
 def checked(study: Study, command: str) -> Study:
@@ -248,7 +249,7 @@ def larger(old: Study, more: Study, folder: str) -> Study:
     assumed = {name: said for name, said in old.assumed.items() if name not in more.numbers}
     algorithms = [*dict.fromkeys([*old.algorithms, *more.algorithms])]
     seeds = [*dict.fromkeys([*old.seeds, *more.seeds])]
-    return Study(algorithms, lists, numbers, seeds, old.paired, assumed)
+    return Study(algorithms, lists, numbers, seeds, old.paired, assumed, old.seeded)
 
 
 # --- hyper-parameters ----------------------------------------------------------------------------

@@ -12,10 +12,10 @@
 * :mod:`~jaxfl.core.fusion` -- barriers against fusion by the compiler
 * :mod:`~jaxfl.core.hosts` -- processes of `jax.distributed`: what they agree on, and losses
 * :mod:`~jaxfl.core.interrupts` -- a context manager that delays signals
-* :mod:`~jaxfl.core.keys` -- threefry keys with unrolled rounds: the bits of JAX's own, in fewer
-  and larger programs
+* :mod:`~jaxfl.core.keys` -- the keys of rounds
 * :mod:`~jaxfl.core.memory` -- the free memory of a device, and a check that a need fits into it
 * :mod:`~jaxfl.core.meshes` -- arrays on the devices of a mesh, and settings of JAX
+* :mod:`~jaxfl.core.normals` -- the noise of every mechanism: normal numbers with long tails
 * :mod:`~jaxfl.core.params` -- validators of names and numbers: unknown names, ranges, whole
   numbers
 * :mod:`~jaxfl.core.products` -- products of samples with models, in the order in which CPUs
@@ -26,8 +26,11 @@
   them
 * :mod:`~jaxfl.core.schedules` -- hyper-parameters that change from round to round: step sizes,
   shifts, refresh probabilities
+* :mod:`~jaxfl.core.secret` -- the base key of runs to which none is given, and the salt of digests
 * :mod:`~jaxfl.core.subsets` -- random subsets of ``range(size)`` at a cost that follows the
   subset, not the size
+* :mod:`~jaxfl.core.threefry` -- threefry keys with unrolled rounds: the bits of JAX's own, in fewer
+  and larger programs
 * :mod:`~jaxfl.core.types` -- the records of which algorithms and problems are composed
 * :mod:`~jaxfl.core.version` -- the version of the package, where every module can read it
 """

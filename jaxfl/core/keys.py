@@ -1,91 +1,13 @@
-"""Threefry keys with unrolled rounds: the bits of JAX's own, in fewer and larger programs.
-
-On CPUs JAX compiles the 20 rounds of Threefry-2x32 [Salmon et al., SC 2011] as a loop, for short
-compilation, and each call of the loop costs more than the rounds of a small draw: in a round of a
-linear model, most of its time.  Keys of :data:`THREEFRY` give the same bits from straight code.
-"""
+"""The keys of rounds."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
 import jax
-import jax.numpy as jnp
-import numpy as np
-from jax.extend.random import define_prng_impl
 
 from jaxfl.core.fusion import materialized
 from jaxfl.core.types import Array, Key
 
-__all__ = ["THREEFRY", "at", "straight"]
-
-ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
-PARITY = np.uint32(0x1BD11BDA)
-
-
-@jax.jit
-def block(k0: Array, k1: Array, x0: Array, x1: Array) -> tuple[Array, Array]:
-    """Threefry-2x32 with 20 rounds of the words (x0, x1) under the key (k0, k1)."""
-    k = (k0, k1, k0 ^ k1 ^ PARITY)
-    x0, x1 = x0 + k[0], x1 + k[1]
-    for i in range(5):
-        for r in ROTATIONS[i % 2]:
-            x0 = x0 + x1
-            x1 = x0 ^ ((x1 << np.uint32(r)) | (x1 >> np.uint32(32 - r)))
-        x0, x1 = x0 + k[(i + 1) % 3], x1 + k[(i + 2) % 3] + np.uint32(i + 1)
-    return x0, x1
-
-
-def _counts(key: Array, shape: Sequence[int]) -> tuple[Array, Array]:
-    size = int(np.prod(shape))
-    low = jax.lax.iota(np.uint32, size).reshape(shape)
-    words: tuple[Array, Array] = block(key[0], key[1], jnp.zeros_like(low), low)
-    return words
-
-
-def _seed(seed: Array) -> Array:
-    low = seed.astype(np.uint32)
-    high = (seed >> 32).astype(np.uint32) if seed.dtype.itemsize > 4 else jnp.zeros_like(low)
-    return jnp.stack([high, low])
-
-
-def _split(key: Array, shape: tuple[int, ...]) -> Array:
-    return jnp.stack(_counts(key, shape), axis=-1)
-
-
-def _bits(key: Array, width: int, shape: tuple[int, ...]) -> Array:
-    high, low = _counts(key, shape)
-    if width == 64:
-        return (high.astype(np.uint64) << np.uint64(32)) | low.astype(np.uint64)
-    return (high ^ low).astype(np.dtype(f"uint{width}"))
-
-
-def _fold_in(key: Array, data: Any) -> Array:
-    low = jnp.asarray(data, np.uint32)
-    return jnp.stack(block(key[0], key[1], jnp.zeros_like(low), low))
-
-
-THREEFRY = define_prng_impl(
-    key_shape=(2,),
-    seed=_seed,
-    split=_split,
-    random_bits=_bits,
-    fold_in=_fold_in,
-    name="threefry_straight",
-    tag="fry",
-)
-
-
-def straight(key: Key) -> Key:
-    """The same key with :data:`THREEFRY`; keys of other generators are returned unchanged."""
-    if not jnp.issubdtype(key.dtype, jax.dtypes.prng_key):
-        return key
-    counters = jax.config.jax_threefry_partitionable  # type: ignore[attr-defined]
-    if jax.random.key_impl(key) != "threefry2x32" or not counters:
-        return key
-    same: Key = jax.random.wrap_key_data(jax.random.key_data(key), impl=THREEFRY)
-    return same
+__all__ = ["at"]
 
 
 def at(key: Key, t: Array) -> Key:

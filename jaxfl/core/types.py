@@ -31,6 +31,7 @@ import numpy as np
 from jaxfl.core.errors import InputError
 from jaxfl.core.identity import compared_by_identity
 from jaxfl.core.meshes import by_clients
+from jaxfl.core.normals import normal
 from jaxfl.core.records import document_all
 
 __all__ = [
@@ -791,7 +792,7 @@ class Estimator(NamedTuple):
 
 def _normal(key: Key, std: Array, like: Array) -> Array:
     """xi ~ N(0, std^2 I) with the shape and dtype of ``like``."""
-    return std * jax.random.normal(key, like.shape, like.dtype)
+    return std * normal(key, like.shape, like.dtype)
 
 
 class Mechanism(NamedTuple):

@@ -22,7 +22,7 @@ from jaxfl.engine.log import Entry, Log
 from jaxfl.engine.plan import Chunk, Options
 from jaxfl.engine.planned import Planned
 from jaxfl.engine.program import DECILES, FEW
-from jaxfl.engine.runs import DONE, LOST, Reached, Record, noisy, settings, totals
+from jaxfl.engine.runs import DONE, LOST, Reached, Record, noisy, published, settings, totals
 from jaxfl.engine.store import Arrays
 from jaxfl.privacy.events import PROTECTED, Kind, protects
 from jaxfl.privacy.reports import PUBLIC, Report
@@ -130,7 +130,7 @@ def single(ds: xarray.Dataset, record: Record, report: Report | None) -> xarray.
         "values": record.values,
         "sources": record.sources,
         "facts": record.facts._asdict(),
-        "settings": record.settings,
+        "settings": published(record.settings, record.key),
         "seconds": record.seconds,
         "compile_seconds": record.compile_seconds,
         "ended": record.ended,

@@ -13,6 +13,7 @@ import numpy as np
 
 from jaxfl.algorithms.standing import weaker
 from jaxfl.core.errors import InputError, require
+from jaxfl.core.secret import words_of_key
 from jaxfl.core.types import Key
 from jaxfl.core.version import __version__
 from jaxfl.engine import stopping
@@ -37,8 +38,11 @@ from jaxfl.engine.runs import settings
 from jaxfl.engine.store import Arrays, Store
 from jaxfl.privacy.events import Standing
 
-__all__ = ["Planned", "keys_of"]
+__all__ = ["Base", "Planned", "keys_of"]
 
+Base = Callable[
+    [Mapping[str, Any]], Key
+]  # the base key, from the header of a folder; {} of a new one
 Fit = Callable[[Program], tuple[int, int]]  # the most runs of a chunk, and the devices they share
 
 
@@ -57,11 +61,12 @@ class Planned:
     A program whose cells are not all in the grid is past: it was for fewer rounds.
     """
 
-    def __init__(self, store: Store, grid: Grid, key: Key, options: Options) -> None:
+    def __init__(self, store: Store, grid: Grid, key: Base, options: Options) -> None:
         self.store, self.options = store, options
         self.grid = grid = _joined_standing(grid, store.header)
         self.drawn = store.header.get("drawn", drawn())
-        self.keys = keys_of(key, grid.seeds)
+        self.base = key(store.header)
+        self.keys = keys_of(self.base, grid.seeds)
         self.words = [key_word(key) for key in self.keys]
         self.names = [addresses(study, options) for study in grid.studies]
         self.programs: dict[int, Program] = {}
@@ -227,6 +232,7 @@ class Planned:
             "numbers": [_numbers(study.cells) for study in self.grid.studies],
             "proofs": [list(study.standing) for study in self.grid.studies],
             "drawn": self.drawn,
+            "base": words_of_key(self.base),
         }
 
     def check(self, extend: bool) -> None:

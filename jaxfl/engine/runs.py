@@ -14,6 +14,7 @@ import numpy as np
 
 from jaxfl.core.errors import DivergedWarning, JaxflWarning
 from jaxfl.core.schedules import Pieces
+from jaxfl.core.secret import salted
 from jaxfl.core.types import (
     Algorithm,
     Cost,
@@ -46,6 +47,7 @@ __all__ = [
     "device_name",
     "honest",
     "noisy",
+    "published",
     "settings",
     "totals",
 ]
@@ -333,6 +335,20 @@ def settings(algorithm: Algorithm, problem: Problem, proof: Standing) -> dict[st
         **_of_problem(_Same(problem)),
         "proof": list(proof),
         "versions": {"jaxfl": __version__, "jax": jax.__version__, "numpy": np.__version__},
+    }
+
+
+def published(about: Mapping[str, Any], key: Key) -> dict[str, Any]:
+    """Settings as results hold them, with digests of the data and of the run's key that tell nothing.
+
+    Labels follow from a key, from a checksum without salt, and from the loss of a record.
+    """
+    terms = about.get("objective", "").split()[1:]
+    hidden = {"data": about.get("data"), "key": jax.random.key_data(key).tolist()}
+    return {
+        **about,
+        "objective": " ".join(["-", *terms]),
+        **{name: salted(str(value)) for name, value in hidden.items()},
     }
 
 

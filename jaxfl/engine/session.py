@@ -25,7 +25,7 @@ from jaxfl.core.memory import HOST, check_fits
 from jaxfl.core.params import at_most_one, number, whole
 from jaxfl.core.programs import keep_programs
 from jaxfl.core.progress import watching
-from jaxfl.core.types import Info, Key, Origin
+from jaxfl.core.types import Info, Origin
 from jaxfl.engine import loop
 from jaxfl.engine.callbacks import Callback, Watch
 from jaxfl.engine.compute import Machine, Saves, TooLarge, budget
@@ -35,7 +35,7 @@ from jaxfl.engine.executors import opened
 from jaxfl.engine.grid import Grid
 from jaxfl.engine.memory import check_room
 from jaxfl.engine.plan import Chunk, Options, Program, looked
-from jaxfl.engine.planned import Planned
+from jaxfl.engine.planned import Base, Planned
 from jaxfl.engine.program import (
     FEW,
     bytes_of_data,
@@ -47,7 +47,7 @@ from jaxfl.engine.program import (
 )
 from jaxfl.engine.progress import Plan, Progress, Tracker, line, show, work
 from jaxfl.engine.results import LABELS, RESULT
-from jaxfl.engine.runs import settings
+from jaxfl.engine.runs import published, settings
 from jaxfl.engine.store import CHUNK, ROOM, Arrays, Store
 from jaxfl.engine.worker import Content
 from jaxfl.privacy.accountants import epsilon
@@ -118,7 +118,7 @@ def check_names(names: Iterable[str], options: Options) -> None:
 @CALM
 def computed(
     make: Callable[[], Grid],
-    key: Key,
+    key: Base,
     options: Options,
     how: How,
     alone: bool = False,
@@ -233,7 +233,7 @@ def _plan(planned: Planned, fit: _Fit, how: How, alone: bool) -> list[int]:
     return todo
 
 
-def finished(make: Callable[[], Grid], key: Key, options: Options, how: How) -> Computed:
+def finished(make: Callable[[], Grid], key: Base, options: Options, how: How) -> Computed:
     """The runs that are there in a folder; nothing is computed, written or held."""
     store = Store(one_path("out", how.out))
     store.look()
@@ -258,7 +258,7 @@ def _about(planned: Planned, found: Mapping[int, Arrays | None]) -> dict[str, An
     return {
         "ended": "finished" if whole else "unfinished",
         **{name: words[name] for name in REPORTED_OPTIONS},
-        "settings": {**shared, "key": np.asarray(jax.random.key_data(planned.keys[0])).tolist()},
+        "settings": published(shared, planned.keys[0]),
         "facts": _common(facts, ("n", "m", "m_max", "d")),
         "chunks": len(found),
         "compilations": 0,

@@ -19,6 +19,7 @@ from jaxfl.core.hosts import on_host
 from jaxfl.core.meshes import own_settings
 from jaxfl.core.params import choice, whole
 from jaxfl.core.products import precision
+from jaxfl.core.secret import key_of_words, system_key
 from jaxfl.core.types import Algorithm, Key, Problem, PyTree
 from jaxfl.engine import results, stopping
 from jaxfl.engine.callbacks import Callback
@@ -29,6 +30,7 @@ from jaxfl.engine.grid import Grid, lay_out
 from jaxfl.engine.ledger import Ledger, ledger
 from jaxfl.engine.loop import Metric, own_metrics
 from jaxfl.engine.plan import KEPT, Options
+from jaxfl.engine.planned import Base
 from jaxfl.engine.program import state_of
 from jaxfl.engine.progress import Plan, Progress
 from jaxfl.engine.runs import Record, noisy
@@ -45,7 +47,6 @@ class Run(Record):
     """A finished or stopped run.  :meth:`dataset` labels it, :meth:`extend` continues it."""
 
     computed: Computed | None = dataclasses.field(default=None, repr=False)
-    base: Key | None = dataclasses.field(default=None, repr=False)  # of which ``key`` is a fold
 
     @property
     def x(self) -> np.ndarray:
@@ -112,13 +113,25 @@ class Run(Record):
         stop = more.pop("stop", None)
         stopping.check(stop, found.options.metrics_on)
         options, how = found.options._replace(stop=stop), How(extend=True, **more)
-        assert self.base is not None
-        done = computed(lambda: grid, self.base, options, how, True, found.store.detached())
-        return _run(done, self.base)
+        store = found.store.detached()
+        return _run(computed(lambda: grid, lambda _: found.base, options, how, True, store))
 
 
-def base_key(key: Key | None, taker: str, several: str) -> Key:
-    return jax.random.key(0) if key is None else one_key(key, taker, several)
+def base_key(key: Key | None, taker: str, several: str, seeded: bool) -> Base:
+    """The base key of runs, from the header of their folder.
+
+    It is the given key, or that of the folder; with seeds alone key(0), and else one that nobody knows.
+    """
+    if key is not None:
+        given = one_key(key, taker, several)
+        return lambda header: given
+
+    def base(header: Mapping[str, Any]) -> Key:
+        if "base" in header:
+            return key_of_words(header["base"])
+        return jax.random.key(0) if seeded or header else system_key()
+
+    return base
 
 
 def options_of(
@@ -157,7 +170,7 @@ def simulate(
     key: Key | None = None,
     rounds: int | None = None,
     *,
-    seed: int = 0,
+    seed: int | None = None,
     eval_every: int | None = None,
     metrics: Mapping[str, Metric] | None = None,
     metrics_on: str = "train",
@@ -183,8 +196,12 @@ def simulate(
     ``participation="uniform"``.  Noise for a given ``eps`` is calibrated by an accountant
     (``noise="calibrated"``, the default) or follows the paper's formula (``noise="paper"``).
 
-    The run with base key K (default: ``jax.random.key(0)``) and ``seed`` s has the key
-    ``fold_in(K, s)``, as in :func:`jaxfl.sweep`.
+    The run with base key K and ``seed`` s (default: 0) has the key ``fold_in(K, s)``, as in
+    :func:`jaxfl.sweep`.  Without ``key`` K is ``jax.random.key(0)`` if a seed is given: anybody can then
+    draw the same noise, and subtract it.  With neither K is drawn from the operating system and kept with
+    the run, in its folder, and the noise is secret.  Runs with the same key have no eps together: their
+    noise cancels in a difference.  The eps of runs on the same data add up
+    [:func:`jaxfl.privacy.best_of`].
 
     Metrics are computed at round 0, every ``eval_every`` rounds (0: only at both ends) and at the last;
     by default 3 to 100 times, as often as a tenth of the work or some hundredths of a second allow.
@@ -214,7 +231,7 @@ def simulate(
     >>> import jax, jaxfl
     >>> data = jaxfl.data.split("digits", clients=5)
     >>> problem = jaxfl.make_problem(jaxfl.models.softmax_regression(64, 10), data)
-    >>> run = jaxfl.simulate("soteriafl_gd", problem, rounds=10, eps=8, omega=3, lr=0.5)
+    >>> run = jaxfl.simulate("soteriafl_gd", problem, rounds=10, eps=8, omega=3, lr=0.5, seed=1)
     >>> bool(run.metrics["loss"][-1] < run.metrics["loss"][0]), run.sources["shift"]
     (True, 'Theorem 3')
     >>> run.totals["clients"], run.totals["uplink_bits"] == 10 * 5 * run.values["k"] * (32 + 10)
@@ -224,7 +241,8 @@ def simulate(
     """
     untraced("simulate", problem, key, rounds, given)
     algorithm, problem = one_algorithm(algorithm, given), one_problem(problem)
-    base = base_key(key, "a run", "not an array of them")
+    base = base_key(key, "a run", "not an array of them", seed is not None)
+    number = whole("seed", 0 if seed is None else seed, 0)
     fixed = {**given, **({} if rounds is None else {"rounds": whole("rounds", rounds, 1)})}
     options = options_of(eval_every, metrics, metrics_on, stop, True, noise, matmul_precision, KEPT)
     check_names((), options)
@@ -241,23 +259,23 @@ def simulate(
     )
 
     def make() -> Grid:
-        return lay_out(algorithm, problem, {}, fixed, [whole("seed", seed, 0)], noise, metrics_on)
+        return lay_out(algorithm, problem, {}, fixed, [number], noise, metrics_on)
 
     with own_settings():
         return simulated(make, base, options, how)
 
 
-def simulated(make: Callable[[], Grid], base: Key, options: Options, how: How) -> Run:
+def simulated(make: Callable[[], Grid], base: Base, options: Options, how: How) -> Run:
     """The run of a grid that has one, computed, and written where it has a folder."""
     done = computed(make, base, options, how, alone=True)
     report_failures(done)
-    run = _run(done, base)
+    run = _run(done)
     for one in run.advice():
         warnings.warn(one, stacklevel=3)
     return run
 
 
-def _run(done: Computed, base: Key) -> Run:
+def _run(done: Computed) -> Run:
     """The run of a grid that has one, with its state and its history."""
     found, store = done.planned, done.planned.store
     ((number, arrays),) = done.found.items()
@@ -272,8 +290,7 @@ def _run(done: Computed, base: Key) -> Run:
         batch = restored(saved, state_of(program))
         assert batch is not None
     log = batch.log.first()
-    run = Run(**{**vars(record), "state": batch.state, "log": log}, computed=done, base=base)
-    run.settings["key"] = np.asarray(jax.random.key_data(run.key)).tolist()
+    run = Run(**{**vars(record), "state": batch.state, "log": log}, computed=done)
     run.compile_seconds = done.about["compile_seconds"]
     run.seconds = run.compile_seconds + batch.seconds
     if "gradient_bound" in run.values:

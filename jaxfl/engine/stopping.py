@@ -23,6 +23,7 @@ import numpy as np
 from jaxfl.core.checks import instance
 from jaxfl.core.errors import require
 from jaxfl.core.hosts import on_host
+from jaxfl.core.normals import normal
 from jaxfl.core.params import number
 from jaxfl.core.types import Algorithm, Array, Key, Problem, ProblemFacts, PyTree
 from jaxfl.data import samples
@@ -227,5 +228,5 @@ def _noisy(key: Key, problem: Problem, x: Array, t: Array, bound: Array, std: Ar
     kind = model._replace(loss=clipped, correct=None)
     losses, _, _ = sums(kind, x, problem.train, problem.count, problem.m_max, rows, gradient=False)
     own = jax.random.fold_in(jax.random.fold_in(key, STREAM), t)
-    noise = std * jax.random.normal(own, (), x.dtype)
+    noise = std * normal(own, (), x.dtype)
     return mean(problem, losses / problem.count.astype(x.dtype)) + noise + model.regularizer(x)

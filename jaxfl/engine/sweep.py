@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,7 @@ from jaxfl.engine.driver import Executor
 from jaxfl.engine.grid import Build, Grid, Problems, lay_out, spans
 from jaxfl.engine.loop import Metric
 from jaxfl.engine.plan import Options
+from jaxfl.engine.planned import Base
 from jaxfl.engine.progress import Plan, Progress
 from jaxfl.engine.results import save
 from jaxfl.engine.session import How, check_names, computed, finished, report_failures
@@ -69,8 +70,9 @@ def sweep(
     run in one program.  A *cell* is a setting: the values of all axes.  Axes that an algorithm does not
     use are broadcast.  Hyper-parameters that are not given follow from each cell's theory.
 
-    Seed s of base key K runs with ``fold_in(K, s)``, as in :func:`simulate`; without ``key`` K is
-    ``jax.random.key(0)``.  All cells of a seed share their draws: they differ by the axes and not by
+    Seed s of base key K runs with ``fold_in(K, s)``, as in :func:`simulate`.  Without ``key`` K is
+    ``jax.random.key(0)`` if ``seeds`` are listed, and else drawn from the operating system and kept in
+    the folder.  All cells of a seed share their draws: they differ by the axes and not by
     chance.  With ``paired=False`` each cell has its own draws.  Random draws and counts never depend
     on other cells, chunks or devices; floats may differ by rounding.
 
@@ -101,7 +103,7 @@ def sweep(
     >>> import jaxfl
     >>> data = jaxfl.data.split("digits", clients=5)
     >>> problem = jaxfl.make_problem(jaxfl.models.softmax_regression(64, 10), data)
-    >>> ds = sweep(["cdp_gd", "ldp_gd"], problem, rounds=5, eps=[1, 8], lr=[0.1, 0.3], seeds=2)
+    >>> ds = sweep(["cdp_gd", "ldp_gd"], problem, rounds=5, eps=[1, 8], lr=[0.1, 0.3], seeds=[0, 1])
     >>> dict(ds["loss"].sizes)
     {'algorithm': 2, 'eps': 2, 'lr': 2, 'seed': 2, 'round': 6}
     """
@@ -130,7 +132,7 @@ def sweep(
     with own_settings():
         return swept(
             lambda: lay_out(algorithm, problem, axes, fixed, seeds, noise, metrics_on),
-            base_key(key, "a sweep", "and seeds= for several runs"),
+            base_key(key, "a sweep", "and seeds= for several runs", isinstance(seeds, Iterable)),
             options,
             how,
             fixed,
@@ -139,7 +141,7 @@ def sweep(
 
 def swept(
     make: Callable[[], Grid],
-    base: Key,
+    base: Base,
     options: Options,
     how: How,
     fixed: Mapping[str, Any],

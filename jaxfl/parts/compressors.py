@@ -6,8 +6,8 @@ chooses coordinates without looking at v, then a code acts on the chosen values.
 by ``k``, the coordinates that it sends, or by ``omega``, from which k = max(1, round(d / (1 + omega))).
 
 A float counts as 32 bits.  A position costs ceil(log2 d) bits; with ``indices=False`` both ends
-derive positions from a shared seed, and they cost nothing.  Constructors are cached: equal calls
-return the same compressor.
+derive positions from a shared seed, and they cost nothing, nor do they where k = d.  Constructors are
+cached: equal calls return the same compressor.
 """
 
 from __future__ import annotations
@@ -191,7 +191,7 @@ def _sparsifier(name: str, select: Callable[[Key, int, Hyper], Draw], indices: b
         name,
         select=select,
         omega=lambda d, values: d / float(values["k"]) - 1.0,
-        bits=lambda d, values: (0.0, FLOAT + (log2(d) if indices else 0)),
+        bits=lambda d, values: (0.0, FLOAT + (position_bits(d, values) if indices else 0)),
         resolve=_resolve_k,
         capacity=slots_for_k,
         params=(KEPT, _OMEGA),
@@ -417,7 +417,7 @@ def top_k() -> Compressor:
         "top_k",
         code=code,
         omega=lambda d, values: 1 - float(values["k"]) / d,
-        bits=lambda d, values: (float(values["k"]) * (FLOAT + log2(d)), 0.0),
+        bits=lambda d, values: (float(values["k"]) * (FLOAT + position_bits(d, values)), 0.0),
         resolve=_filled("top_k", {KEPT: lambda d: max(1, d // 20)}),
         capacity=slots_for_k,
         params=(KEPT,),
@@ -549,6 +549,11 @@ def compose(outer: Compressor, inner: Compressor) -> Compressor:
 
 
 # --- on the host ---------------------------------------------------------------------------------
+
+
+def position_bits(d: int, values: Values) -> float:
+    """The bits of the position of one of k coordinates; a message of all d is a dense vector."""
+    return 0.0 if float(values["k"]) >= d else log2(d)
 
 
 def log2(count: int) -> float:

@@ -22,6 +22,7 @@ from jax.scipy.special import gammaln
 
 from jaxfl.core.batching import cond_any
 from jaxfl.core.errors import require
+from jaxfl.core.normals import normal
 from jaxfl.core.provenance import made
 from jaxfl.core.types import (
     LARGEST,
@@ -302,7 +303,7 @@ def anchored(sampler: Sampler) -> Estimator:
 
         def move(key: Key, x: Array, problem: Problem, G: Array, sigma: Array) -> PyTree:
             def draw(i: Array) -> tuple[Array, None]:
-                return jax.random.normal(jax.random.fold_in(key, i), x.shape, x.dtype), None
+                return normal(jax.random.fold_in(key, i), x.shape, x.dtype), None
 
             xi, _ = over_clients(draw, problem, x, pooled)
             return x, gradient(problem, x, G) + sigma * xi

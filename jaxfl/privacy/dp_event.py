@@ -3,8 +3,9 @@
 ::
 
     report = run.privacy()
-    accountant = dp_accounting.pld.PLDAccountant(report.neighboring_relation())
-    accountant.compose(report.dp_event()).get_epsilon(report.delta)
+    export = report.dp_event()
+    accountant = dp_accounting.pld.PLDAccountant(export.relation)
+    accountant.compose(export.event).get_epsilon(report.delta)
 
 gives ``report.proven``, up to the grids of both and the padding of Poisson batches:
 :func:`jaxfl.privacy.epsilon` adds the chance that they overflow to delta.
@@ -24,14 +25,20 @@ export follows each: ``PLDAccountant`` relates it to the norm of one record (two
 apart), ``RdpAccountant`` to the distance of two.  Disjoint phases export the worst phase at this delta, and
 an event of which nothing is proven a ``NonPrivateDpEvent``.  Where parts are the user's own, or the event
 is, the export warns: another tool then proves what they describe, and not what they do.
+
+The relation is part of what an event says: ``GaussianDpEvent(1.0)`` is eps = 4.38 (delta = 1e-5) under one,
+and 10.0 under another.  :meth:`Export.compose` composes exports of one relation and accountant, and
+refuses others.  How dp_accounting reads a multiplier is probed at the first export of each kind.
 """
 
 from __future__ import annotations
 
+import functools
 import importlib
+import itertools
 import warnings
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 from jaxfl.core.errors import InputError, JaxflWarning, require
 from jaxfl.privacy.accountants import STATUS, epsilon
@@ -44,8 +51,10 @@ from jaxfl.privacy.events import (
     Sequence,
     Unproven,
     described,
+    neighbours,
     wrappers,
 )
+from jaxfl.privacy.gaussian import gdp_eps
 from jaxfl.privacy.pld import Part
 from jaxfl.privacy.profiles import (
     Gaussian,
@@ -55,7 +64,78 @@ from jaxfl.privacy.profiles import (
 )
 from jaxfl.privacy.releases import releases, whole
 
-__all__ = ["accountant", "dp_event", "neighboring_relation"]
+__all__ = ["Export", "accountant", "dp_event", "export", "neighboring_relation"]
+
+LOOSE = 1.5  # a Renyi bound of one Gaussian is looser than exact by less
+
+
+class Export(NamedTuple):
+    """An event for dp_accounting, with what its numbers mean.
+
+    Fields:
+        event: the ``dp_accounting.DpEvent``.
+        relation: the ``dp_accounting.NeighboringRelation`` for which it is made.
+        accountant: the accountant that reads it so, "PLDAccountant" or "RdpAccountant"; "none" if
+            dp_accounting has none.
+        neighbours: how neighbouring data differ, in words.
+    """
+
+    event: Any
+    relation: Any
+    accountant: str
+    neighbours: str
+
+    def compose(self, *others: Export) -> Export:
+        """These releases together; raise for exports that are made for another relation."""
+        names = ("neighbours", "relation", "accountant")
+        for name, other in itertools.product(names, others):
+            mine, its = getattr(self, name), getattr(other, name)
+            require(
+                mine == its,
+                f"These exports do not compose: the {name} of one is {mine}, of another {its}",
+                "export a jaxfl.privacy.Sequence of their events",
+            )
+        return self._replace(event=_dp().ComposedDpEvent([self.event, *(o.event for o in others)]))
+
+    def epsilon(self, delta: float) -> float:
+        """The eps that the accountant of dp_accounting gives."""
+        require(self.accountant != "none", "dp_accounting has no accountant of this event")
+        made = _made(self.accountant, self.relation)
+        return float(made.compose(self.event).get_epsilon(delta))
+
+
+def export(event: AnyEvent, delta: float) -> Export:
+    """The event with its relation and its accountant; raise where dp_accounting reads it differently."""
+    relation, name = neighboring_relation(event, delta), accountant(event, delta).split("(")[0]
+    name = name if name.endswith("Accountant") else "none"
+    if name != "none":
+        _probe(name, relation.name)
+    return Export(dp_event(event, delta), relation, name, neighbours(event))
+
+
+@functools.cache
+def _probe(name: str, relation: str) -> None:
+    """Raise unless an accountant reads multipliers as exports write them: here mu = 1."""
+    dp, delta = _dp(), 1e-5
+    scale = 2.0 if (name, relation) == ("PLDAccountant", "REPLACE_ONE") else 1.0
+    one, exact = dp.GaussianDpEvent(scale), float(gdp_eps(1.0, delta))
+    sampled = dp.PoissonSampledDpEvent(1.0, one)
+    if (name, relation) == ("RdpAccountant", "REPLACE_ONE"):
+        sampled = dp.SampledWithoutReplacementDpEvent(10, 10, one)
+    for event in (one, sampled):
+        eps = float(_made(name, dp.NeighboringRelation[relation]).compose(event).get_epsilon(delta))
+        most = exact * (LOOSE if name == "RdpAccountant" else 1.001)
+        require(
+            0.999 * exact <= eps <= most,
+            f"The {name} of this dp_accounting gives eps = {eps:.4g} for {event} under {relation}, where "
+            f"{exact:.4g} is right",
+            "use the version that the tests of jaxfl use, 0.6.0",
+        )
+
+
+def _made(name: str, relation: Any) -> Any:
+    module = importlib.import_module(f"dp_accounting.{name[:3].lower()}")
+    return getattr(module, name)(neighboring_relation=relation)
 
 
 def dp_event(event: AnyEvent, delta: float) -> Any:

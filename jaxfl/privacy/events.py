@@ -49,6 +49,7 @@ __all__ = [
     "changed",
     "described",
     "inside",
+    "neighbours",
     "plain_events",
     "protects",
     "released",
@@ -515,8 +516,13 @@ def protects(event: AnyEvent) -> str:
     first = next(plain_events(event), None)
     if first is None:
         return ""
-    whom = f"from an adversary who sees {OBSERVED[first.trust]}"
-    return f"{NEIGHBOURS[first.unit, first.adjacency]}, {whom}"
+    return f"{neighbours(event)}, from an adversary who sees {OBSERVED[first.trust]}"
+
+
+def neighbours(event: AnyEvent) -> str:
+    """How neighbouring data differ, in words; "" where nothing is released."""
+    first = next(plain_events(event), None)
+    return "" if first is None else NEIGHBOURS[first.unit, first.adjacency]
 
 
 def sigmas(event: AnyEvent) -> tuple[float, ...]:

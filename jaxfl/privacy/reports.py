@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -39,13 +39,9 @@ class Report(NamedTuple):
     note: str = ""  # a statement that does not hold
     event: AnyEvent = NoClaim("not recorded")  # what was accounted for
 
-    def dp_event(self) -> Any:
-        """The event as a ``dp_accounting.DpEvent`` [:mod:`jaxfl.privacy.dp_event`]."""
-        return exports.dp_event(self.event, self.delta)
-
-    def neighboring_relation(self) -> Any:
-        """The ``dp_accounting.NeighboringRelation`` for which :meth:`dp_event` is made."""
-        return exports.neighboring_relation(self.event, self.delta)
+    def dp_event(self) -> exports.Export:
+        """The event as a ``dp_accounting.DpEvent``, with its relation and its accountant."""
+        return exports.export(self.event, self.delta)
 
     def __str__(self) -> str:
         status = f" ({STATUS[self.status]})" if self.status else ""

@@ -10,7 +10,8 @@ import jax
 import jax.numpy as jnp
 
 from jaxfl.core.fusion import materialized, on_cpus
-from jaxfl.core.keys import at, straight
+from jaxfl.core.keys import at
+from jaxfl.core.threefry import straight
 from jaxfl.core.types import Array, Draw, Hyper, Info, Key, Pace, Problem, PyTree
 from jaxfl.data.samples import samples
 from jaxfl.parts.gradients import Point

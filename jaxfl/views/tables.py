@@ -42,7 +42,7 @@ ABOVE = "proven > asked"
 SPENT = ("messages", "uplink_bits", "downlink_bits", "gradients")
 # settings that a comparison names, with their words
 SETTINGS = {name: name for name in ("algorithm", "problem", "model", "dtype", "noise", "data")}
-SETTINGS["objective"] = "objective (loss of the first record, regularizer, constraint or size)"
+SETTINGS["objective"] = "objective (regularizer, constraint or size)"
 LEFT_OUT = ("eps", "delta", "noise_constant")  # the proven eps follows from them
 SAME = {"protects": "protection"}
 LISTED = 4  # cells of one side alone that a note names
@@ -579,8 +579,14 @@ def _proven(a: pandas.DataFrame, b: pandas.DataFrame) -> list[tuple[Value, ...]]
 
 def _settings(a: Grid, b: Grid) -> Iterator[tuple[str, ...]]:
     """The settings that differ, with their values or words for both."""
+    salts = {str(g.about["settings"].get("data")).rpartition(":")[0] for g in (a, b)}
     one, two = (
-        {**grid.about["settings"], "noise": grid.about.get("noise"), "data": _data(grid)}
+        {
+            **grid.about["settings"],
+            "noise": grid.about.get("noise"),
+            "data": _data(grid, len(salts) == 1),
+            "objective": grid.about["settings"].get("objective", "").partition(" ")[2],
+        }
         for grid in (a, b)
     )
     for name, words in SETTINGS.items():
@@ -591,11 +597,11 @@ def _settings(a: Grid, b: Grid) -> Iterator[tuple[str, ...]]:
                 return
 
 
-def _data(grid: Grid) -> str:
-    """The data set with its checksum, and how it is split."""
+def _data(grid: Grid, checked: bool) -> str:
+    """The data set, with its checksum where the other's has the same salt, and how it is split."""
     named, facts = grid.about["settings"], grid.about["facts"]
     records = f"{span([facts['m'], facts['m_max']])} records each" if "m_max" in facts else ""
-    checksum = f"checksum {named.get('data')}"
+    checksum = f"checksum {named.get('data')}" * checked
     split = (named.get("partition"), f"{span(grid.cells['n'])} clients", records, checksum)
     return f"{named['problem']} ({', '.join(filter(None, split))})"
 

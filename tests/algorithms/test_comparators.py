@@ -17,6 +17,7 @@ from told import refusals
 
 import jaxfl
 from jaxfl.algorithms import compose
+from jaxfl.core.normals import normal
 from jaxfl.core.types import Hyper, Problem, ProblemFacts
 from jaxfl.parts import iterates, servers
 from jaxfl.privacy import events
@@ -487,7 +488,7 @@ def test_noise_that_is_not_sent_is_remembered() -> None:
     run = jaxfl.simulate(algorithm, problem, jax.random.key(1), 6, eval_every=0)
     keys = streams(run.key)
     noise = [
-        np.mean([np.asarray(jax.random.normal(k, (8,))) for k in row], axis=0)
+        np.mean([np.asarray(normal(k, (8,))) for k in row], axis=0)
         for t in range(6)
         for row in client_keys([keys.noise], jnp.arange(problem.n), jnp.int32(t))
     ]

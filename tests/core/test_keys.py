@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from jaxfl.core.fusion import in_own_loop, materialized
-from jaxfl.core.keys import at, straight
+from jaxfl.core.keys import at
+from jaxfl.core.threefry import straight
 
 DRAWS = (
     lambda key: jax.random.normal(key, (1001,)),

@@ -259,3 +259,21 @@ def test_slots():
     many = FACTS._replace(n=10**6, d=10**4)  # of all clients' messages in all rounds
     slots = cs.bernoulli().capacity({"k": 100}, many)["k"]
     assert 1e9 * coin_tail(100, 10**4, slots) < 1e-12 <= 1e9 * coin_tail(100, 10**4, slots - 1)
+
+
+@pytest.mark.parametrize("name", ["random_k", "stratified_k", "bernoulli", "top_k"])
+def test_a_message_of_all_coordinates_has_no_positions(name):
+    for k, position in ((D, 0), (D - 1, 6)):
+        per_message, per_coordinate = cs.compressor(name).bits(D, {"k": k})
+        assert per_message + k * per_coordinate == k * (32 + position)
+
+
+@pytest.mark.plain
+def test_omega_0_sends_what_no_compression_sends():
+    given = {"problem": a_problem(), "rounds": 3, "sigma": 0.1, "clip": 1.0, "lr": 0.1, "seed": 0}
+    runs = [
+        jaxfl.simulate("cdp_gd", omega=0, **given),
+        jaxfl.simulate("ldp_gd", **given),
+    ]
+    bits = [run.totals["uplink_bits"] for run in runs]
+    assert bits[0] == bits[1] == 3 * 5 * 8 * 32

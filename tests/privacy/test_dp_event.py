@@ -5,6 +5,7 @@ from typing import Any
 
 import jax
 import pytest
+from dp_accounting import GaussianDpEvent
 from dp_accounting.pld import PLDAccountant
 from dp_accounting.rdp import RdpAccountant
 from rows import a_problem
@@ -24,7 +25,7 @@ from jaxfl.privacy import (
     epsilon,
     svrg,
 )
-from jaxfl.privacy.dp_event import accountant, dp_event, neighboring_relation
+from jaxfl.privacy.dp_event import _probe, accountant, dp_event, export, neighboring_relation
 from jaxfl.privacy.events import Stated, Unproven
 
 pytestmark = pytest.mark.once
@@ -108,9 +109,11 @@ def test_sampling_with_replacement_is_described_though_nobody_accounts_for_it() 
 def test_a_run_and_an_answer_export(key: jax.Array, shell: Shell) -> None:
     run = jaxfl.simulate("ldp_gd", a_problem(), key, 3, eps=2.0, lr=0.1)
     report = run.privacy()
-    one = PLDAccountant(neighboring_relation=report.neighboring_relation())
-    eps = one.compose(report.dp_event()).get_epsilon(report.delta)
-    assert eps == pytest.approx(2.0, rel=1e-3)
+    found = report.dp_event()
+    eps = PLDAccountant(found.relation).compose(found.event).get_epsilon(report.delta)
+    assert eps == found.epsilon(report.delta) == pytest.approx(2.0, rel=1e-3)
+    with pytest.raises(TypeError):  # without its relation nobody composes it
+        PLDAccountant().compose(found)
     asked = (
         "account ldp_sgd --samples 100 --batch 10 --rounds 20 --clip 1 --sigma 0.3 --as dp-event"
     )
@@ -118,6 +121,35 @@ def test_a_run_and_an_answer_export(key: jax.Array, shell: Shell) -> None:
     assert answer["dp_event"] == repr(dp_event(COINS, DELTA))
     assert answer["dp_accountant"] == accountant(COINS, DELTA)
     assert "needs delta" in shell.refused(asked, "--eps 1")
+
+
+def test_exports_of_different_relations_do_not_compose() -> None:
+    full, coins = export(FULL, DELTA), export(COINS, DELTA)
+    refused(lambda: full.compose(coins), "the relation of one is")
+    subsets = export(SUBSETS, DELTA)
+    refused(lambda: coins.compose(subsets), "the accountant of one is")
+    client = export(Event(draws("full", 100), MEAN, 0.03, 20, unit="client"), DELTA)
+    refused(lambda: full.compose(client), "the neighbours of one is")
+    both, true = Sequence((FULL, COINS)), epsilon(Sequence((FULL, COINS)), DELTA).eps
+    assert export(both, DELTA).epsilon(DELTA) == pytest.approx(true, rel=1e-3)
+    twice = full.compose(full).epsilon(DELTA)
+    assert twice == pytest.approx(epsilon(Sequence((FULL, FULL)), DELTA).eps, rel=1e-3)
+    dense = Event(draws("poisson", 50), MEAN, 0.06, 20)
+    one = PLDAccountant().compose(full.event).compose(export(dense, DELTA).event)
+    assert one.get_epsilon(DELTA) < 0.95 * epsilon(Sequence((FULL, dense)), DELTA).eps  # as it was
+    none = export(Event(draws("with_replacement"), MEAN, 0.3, 20), DELTA)
+    refused(lambda: none.epsilon(DELTA), "no accountant")
+
+
+def test_the_convention_of_their_accountant_is_probed(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Other(PLDAccountant):
+        def compose(self, event: Any, count: int = 1) -> Any:
+            return super().compose(GaussianDpEvent(1.0), count)
+
+    _probe.cache_clear()
+    monkeypatch.setattr("dp_accounting.pld.PLDAccountant", Other)
+    refused(lambda: export(COINS, DELTA), "under REPLACE_ONE, where 4.377 is right")
+    _probe.cache_clear()
 
 
 @pytest.mark.parametrize(
