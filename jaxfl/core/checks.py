@@ -85,7 +85,7 @@ def untraced(what: str, *values: Any, way: str = "", within: bool = True) -> Non
     require(
         not any(isinstance(leaf, jax.core.Tracer) for leaf in leaves),
         lambda: (
-            f"{what} is computed on the host, and jit, vmap, grad, scan or the like traces it here"
+            f"{what} needs values on the host, and jit, vmap, grad, scan or the like traces it here"
         ),
         way
         or "call jaxfl.functions there, whose rounds, key, eps, sigma, lr and other floats may be traced",
