@@ -81,15 +81,20 @@ def untraced(what: str, *values: Any, way: str = "", within: bool = True) -> Non
         "This process was forked after JAX had begun, and JAX hangs in it",
         "start it afresh, as with multiprocessing.get_context('spawn')",
     )
-    leaves = jax.tree.leaves(values) + ([jnp.zeros(())] if within else [])
+    leaves = jax.tree.leaves(values, is_leaf=_once_only) + ([jnp.zeros(())] if within else [])
     require(
         not any(isinstance(leaf, jax.core.Tracer) for leaf in leaves),
         lambda: (
-            f"{what} is computed on the host, and jit, vmap, grad, scan or the like traces it here"
+            f"{what} needs values on the host, and jit, vmap, grad, scan or the like traces it here"
         ),
         way
         or "call jaxfl.functions there, whose rounds, key, eps, sigma, lr and other floats may be traced",
     )
+
+
+def _once_only(value: Any) -> bool:
+    """Whether it is an iterator or a view, such as an axis may be, which JAX would warn of."""
+    return hasattr(value, "__next__") or isinstance(value, type({}.values()))
 
 
 def one_key(key: Any, taker: str, several: str) -> Key:

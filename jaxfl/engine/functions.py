@@ -247,8 +247,8 @@ def functions(
         algorithm = by_messages(algorithm)
     if plain:
         algorithm = in_plain(algorithm)
-    way = "make functions before, and pass them to your program, which may trace them"
-    untraced("The problem of functions", problem, within=False, way=way)
+    way = "make functions before, and pass them to your program, which may trace their problem"
+    untraced("functions", problem, within=False, way=way)
     traced, known = split(algorithm, numbers)
     with own_settings(problem):
         with jax.ensure_compile_time_eval():  # within the user's jit, too

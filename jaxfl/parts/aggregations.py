@@ -70,7 +70,7 @@ def encode(v: Array, bound: Array, precision: Array) -> tuple[Array, Array]:
     v = no_derivative(
         v,
         "A secure sum adds up whole numbers, whose derivative is 0",
-        "differentiate rounds with aggregation='plain_sum', which differ by rounding alone",
+        "differentiate rounds with aggregation='plain_sum' and this sigma, equal but for rounding",
     )
     inside = jnp.nan_to_num(jnp.clip(v, -bound, bound), nan=0.0)
     whole = jnp.round(inside / precision).astype(jnp.int32)

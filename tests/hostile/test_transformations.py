@@ -68,6 +68,17 @@ def test_what_the_host_computes_is_refused(what: str, how: str) -> None:
     refused(lambda: UNDER[how](call), words)
 
 
+def test_keys_and_seeds_may_be_traced() -> None:
+    keys = jax.random.split(KEY, 3)
+    found = jax.vmap(lambda key: end(key=key))(keys)
+    for x, key in zip(found, keys, strict=True):
+        run = jaxfl.simulate("soteriafl_sgd", PROBLEM, key, T, **GIVEN)
+        np.testing.assert_allclose(x, run.x, rtol=1e-5, atol=1e-6)
+    f = made()
+    again = jax.vmap(lambda seed: f.output(f.round(f.init(KEY, seed))[0]))(jnp.arange(2))
+    np.testing.assert_allclose(again[1], f.output(f.round(f.init(KEY, 1))[0]), rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.parametrize("how", UNDER)
 @pytest.mark.parametrize("what", ["lr", "eps", "sigma", "clip"])
 def test_what_may_be_traced(what: str, how: str) -> None:
