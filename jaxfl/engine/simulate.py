@@ -261,15 +261,15 @@ def simulate(
     def make() -> Grid:
         return lay_out(algorithm, problem, {}, fixed, [number], noise, metrics_on)
 
-    with own_settings():
-        return simulated(make, base, options, how)
+    return simulated(make, base, options, how)
 
 
 def simulated(make: Callable[[], Grid], base: Base, options: Options, how: How) -> Run:
     """The run of a grid that has one, computed, and written where it has a folder."""
-    done = computed(make, base, options, how, alone=True)
-    report_failures(done)
-    run = _run(done)
+    with own_settings():
+        done = computed(make, base, options, how, alone=True)
+        report_failures(done)
+        run = _run(done)
     for one in run.advice():
         warnings.warn(one, stacklevel=3)
     return run

@@ -129,14 +129,13 @@ def sweep(
         callbacks,
         strict,
     )
-    with own_settings():
-        return swept(
-            lambda: lay_out(algorithm, problem, axes, fixed, seeds, noise, metrics_on),
-            base_key(key, "a sweep", "and seeds= for several runs", isinstance(seeds, Iterable)),
-            options,
-            how,
-            fixed,
-        )
+    return swept(
+        lambda: lay_out(algorithm, problem, axes, fixed, seeds, noise, metrics_on),
+        base_key(key, "a sweep", "and seeds= for several runs", isinstance(seeds, Iterable)),
+        options,
+        how,
+        fixed,
+    )
 
 
 def swept(
@@ -151,7 +150,8 @@ def swept(
 
     ``fixed`` are the values for all runs.
     """
-    done = finished(make, base, options, how) if only else computed(make, base, options, how)
+    with own_settings():
+        done = finished(make, base, options, how) if only else computed(make, base, options, how)
     words = {name: str(value) for name, value in fixed.items() if name != "rounds"}
     about = {"rounds": fixed.get("rounds"), "numbers": words}
     ds = dataset(done.planned, done.found, {**done.about, **about})
