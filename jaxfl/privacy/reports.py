@@ -20,7 +20,8 @@ __all__ = ["PUBLIC", "Report", "report", "spent"]
 # what every statement takes for granted
 PUBLIC = (
     "that losses, regularizers, initial points, schedules, arrays in the user's parts and statistics of "
-    "the data, such as those of standardise, are public"
+    "the data, such as those of standardise, are public, that the noise's key or seed is secret, and that "
+    "no other run has it"
 )
 
 
