@@ -102,7 +102,7 @@ def _trace(algorithm: Algorithm, tree: Any, shapes: tuple[jax.ShapeDtypeStruct, 
     with blamed(f"The output of {name!r}"):
         out = jax.eval_shape(rounds.output, after)
     says = f"The output of {name!r} is {described(out)}"
-    require(alike(out, x), says, f"return {described(x)}, as the model is")
+    require(alike(out, x), says, lambda: f"return {described(x)}, as the model is")
 
 
 # --- numbers -------------------------------------------------------------------------------------

@@ -136,7 +136,9 @@ def _check(file: Path, earlier: Mapping[str, Mapping[str, Any]]) -> None:
             if (before := earlier[kind].get(name, make)) is not make:
                 again = f"{file.name} registers the {kind} {name!r}, and so does"
                 require(
-                    False, f"{again} {file_of(before) or 'other code'}", "rename one of the two"
+                    False,
+                    lambda: f"{again} {file_of(before) or 'other code'}",
+                    "rename one of the two",
                 )
             if file_of(make) == file.name and kind in MADE:
                 with blamed(f"The {kind} {name!r}", make):

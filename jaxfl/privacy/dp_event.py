@@ -92,7 +92,9 @@ class Export(NamedTuple):
             mine, its = getattr(self, name), getattr(other, name)
             require(
                 mine == its,
-                f"These exports do not compose: the {name} of one is {mine}, of another {its}",
+                lambda: (
+                    f"These exports do not compose: the {name} of one is {mine}, of another {its}"
+                ),
                 "export a jaxfl.privacy.Sequence of their events",
             )
         return self._replace(event=_dp().ComposedDpEvent([self.event, *(o.event for o in others)]))
@@ -127,8 +129,10 @@ def _probe(name: str, relation: str) -> None:
         most = exact * (LOOSE if name == "RdpAccountant" else 1.001)
         require(
             0.999 * exact <= eps <= most,
-            f"The {name} of this dp_accounting gives eps = {eps:.4g} for {event} under {relation}, where "
-            f"{exact:.4g} is right",
+            lambda: (
+                f"The {name} of this dp_accounting gives eps = {eps:.4g} for {event} under {relation}, where "
+                f"{exact:.4g} is right"
+            ),
             "use the version that the tests of jaxfl use, 0.6.0",
         )
 
