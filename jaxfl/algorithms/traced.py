@@ -112,7 +112,7 @@ def _same(name: str, before: Any, now: Any, traced: tuple[str, ...]) -> None:
     why = (
         f"{name} follows from {' and '.join(traced)}, and shapes cannot follow from what is traced"
     )
-    require(before == now, lambda: f"{why} ({before} or {lambda: now})", f"give {name}")
+    require(before == now, lambda: f"{why} ({before} or {now})", lambda: f"give {name}")
 
 
 def _shapes(

@@ -130,8 +130,8 @@ def _probe(name: str, relation: str) -> None:
         require(
             0.999 * exact <= eps <= most,
             lambda: (
-                f"The {name} of this dp_accounting gives eps = {eps:.4g} for {event} under {relation}, where "
-                f"{exact:.4g} is right"
+                f"The {name} of this dp_accounting gives eps = {eps:.4g} for {event} under "
+                f"{relation}, where {exact:.4g} is right"
             ),
             "use the version that the tests of jaxfl use, 0.6.0",
         )
