@@ -2,7 +2,7 @@
 
 >>> import jaxfl
 >>> found = jaxfl.calibrate("soteriafl_gd", samples=3256, rounds=100, clip=0.5, eps=5, delta=1e-3)
->>> round(found["sigma"], 6), found["status"], round(found["paper_sigma"], 6)
+>>> round(found["sigma"], 6), str(found["status"]), round(found["paper_sigma"], 6)
 (0.002119, 'E', 0.002796)
 
 ``jaxfl account NAME --samples 3256 ...`` is ``account("NAME", samples=3256, ...)``, and the same for
