@@ -12,6 +12,7 @@ from rows import a_network, a_problem
 from scipy.stats import kstest
 
 import jaxfl
+from jaxfl.core import normals
 from jaxfl.core.types import Compressor, Draw
 from jaxfl.parts.mechanisms import gaussian, normal
 from jaxfl.parts.sampling import sampler
@@ -107,7 +108,7 @@ def test_noise_does_not_know_the_mask(name):
     """Weights are drawn as noise is, and multiply it: one key for both would give their squares."""
 
     def select(key: jax.Array, d: int, hp: jaxfl.types.Hyper) -> Draw:
-        return Draw(jnp.arange(d), jax.random.normal(key, (d,)))
+        return Draw(jnp.arange(d), normals.normal(key, (d,)))
 
     marked = Compressor("marked", lambda d, v: 0.0, lambda d, v: (0.0, 32.0), select)
     numbers = {"lr": 1.0, "clip": 1e-6, "sigma": 1.0}
