@@ -456,6 +456,8 @@ def extend(trials: Iterator[Trial], folder: Path, on: str) -> None:
 def child(call: str, often: bool = False, most: int | None = None, **given: Any) -> int:
     """Make a call in this process, and compare what callbacks receive with the result."""
     try:
+        import jax
+
         import jaxfl
         from jaxfl.engine import compute
     except BaseException:  # a signal may end in an ImportError
@@ -476,7 +478,7 @@ def child(call: str, often: bool = False, most: int | None = None, **given: Any)
         y = (a.sum(2) > rng.normal(size=(5, 12))).astype(np.int32)
         data = jaxfl.data.from_clients((a, y), classes=2, stacked=True)
         problem = jaxfl.make_problem(jaxfl.models.logistic(8), data)
-        given |= {"problem": problem, "callbacks": [seen.append]}
+        given |= {"problem": problem, "callbacks": [seen.append], "key": jax.random.key(0)}
         found = getattr(jaxfl, call)(**given)
     except KeyboardInterrupt:
         os._exit(130)  # a thread of JAX may still be compiling

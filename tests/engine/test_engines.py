@@ -2,12 +2,13 @@
 
 import os
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from clusters import cluster
+from clusters import Cluster, cluster
 from test_durable import near, written
 from test_executors import ONE, job
 from told import refused
@@ -23,16 +24,16 @@ def needs(package: str) -> None:
 
 
 @pytest.fixture(params=list(ENGINES))
-def nodes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+def nodes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
     needs(ENGINES[request.param])
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(map(os.path.abspath, filter(None, sys.path))))
-    with cluster(request.param) as made:
+    with cluster(request.param, 1) as made:
         yield made
 
 
 @QUIET
 @pytest.mark.full  # starts a cluster, whose workers import JAX
-def test_a_node_is_added_and_one_is_killed(nodes: Any, tmp_path: Path) -> None:
+def test_a_node_is_added_and_one_is_killed(nodes: Cluster, tmp_path: Path) -> None:
     """The new one takes part, and computes what the other has lost."""
     short: dict[str, Any] = {"runs_at_once": 1, "lr": [0.05, 0.1, 0.2]}
     done: list[int] = []
@@ -87,3 +88,19 @@ def test_options_of_slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         text = executor.executor._executor._make_submission_file_text("true", "0")
     for line in ("--partition=gpu", "--licenses=a:1", "--time=30", "--job-name=jaxfl"):
         assert f"#SBATCH {line}" in text
+
+
+@QUIET
+@pytest.mark.full  # starts a cluster, whose workers import JAX
+def test_a_lost_scheduler_is_one_sentence(nodes: Cluster, tmp_path: Path) -> None:
+    def lose(now: Any) -> None:
+        if now.done and not began:
+            began.append(time.monotonic())
+            nodes.lose()
+
+    began: list[float] = []
+    call = lambda: job(nodes.on, progress=lose, out=tmp_path / "sweep", runs_at_once=1)  # noqa: E731
+    refused(call, "takes no more chunks .*has ended.: finished chunks are kept, and resume=True")
+    assert time.monotonic() - began[0] < 30
+    assert written(tmp_path / "sweep")
+    near(job(out=tmp_path / "sweep", resume=True), job(runs_at_once=1))
