@@ -26,7 +26,7 @@
   them
 * :mod:`~jaxfl.core.schedules` -- hyper-parameters that change from round to round: step sizes,
   shifts, refresh probabilities
-* :mod:`~jaxfl.core.secret` -- the base key of runs to which none is given, and the salt of digests
+* :mod:`~jaxfl.core.secret` -- the base key of runs that are given no key, and the salt of digests
 * :mod:`~jaxfl.core.subsets` -- random subsets of ``range(size)`` at a cost that follows the
   subset, not the size
 * :mod:`~jaxfl.core.threefry` -- threefry keys with unrolled rounds: the bits of JAX's own, in fewer

@@ -21,7 +21,7 @@ _outputs: list[TextIO] = []  # standard output, while others print elsewhere
 
 @contextlib.contextmanager
 def importing(folder: Path) -> Iterator[list[types.ModuleType]]:
-    """Run a file of this folder: modules beside it are found, now before all others and later after them.
+    """Run a file that can import modules of its folder.  They come first while it runs, and last later.
 
     Yields a list, which at the end has those that were imported.  What the file prints goes to standard
     error, and what it sets of NumPy's errors ends with it.

@@ -1,4 +1,4 @@
-"""What nobody else may know: the base key of runs to which none is given, and the salt of digests."""
+"""Secrets: the base key of runs that are given no key, and the salt of digests."""
 
 from __future__ import annotations
 

@@ -42,8 +42,8 @@ __all__ = [
     "digest",
     "halves",
     "key_word",
-    "looked",
     "looks",
+    "number_of_looks",
     "program_of",
     "programs",
     "trail",
@@ -303,7 +303,7 @@ def looks(program: Program, chunk: Chunk) -> list[int]:
     return [*range(0, T, chunk.every or T), T]
 
 
-def looked(program: Program, chunk: Chunk) -> int:
+def number_of_looks(program: Program, chunk: Chunk) -> int:
     """How many rounds :func:`looks` has, which may be more than fit in memory."""
     T = program.cells[chunk.cells[0]].rounds
     return -(-T // (chunk.every or T)) + 1

@@ -40,9 +40,8 @@ from jaxfl.privacy.events import Standing
 
 __all__ = ["Base", "Planned", "keys_of"]
 
-Base = Callable[
-    [Mapping[str, Any]], Key
-]  # the base key, from the header of a folder; {} of a new one
+# the base key, from the header of a folder, which is empty for a new one
+Base = Callable[[Mapping[str, Any]], Key]
 Fit = Callable[[Program], tuple[int, int]]  # the most runs of a chunk, and the devices they share
 
 

@@ -14,7 +14,7 @@ from jaxfl.engine.callbacks import Watch
 from jaxfl.engine.checkpoint import Batch
 from jaxfl.engine.compute import Follower, Ready, finish
 from jaxfl.engine.grid import Grid
-from jaxfl.engine.plan import Chunk, Program, looked, work_of
+from jaxfl.engine.plan import Chunk, Program, number_of_looks, work_of
 from jaxfl.engine.planned import Planned
 from jaxfl.engine.store import Arrays
 
@@ -87,7 +87,7 @@ def work(program: Program, chunk: Chunk) -> tuple[float, float]:
     """The multiplications of a chunk: rounds, and evaluations."""
     each, T = work_of(program, chunk), program.cells[chunk.cells[0]].rounds
     first = len(chunk.seeds) if program.once else chunk.runs
-    seen = first + chunk.runs * (looked(program, chunk) - 1)
+    seen = first + chunk.runs * (number_of_looks(program, chunk) - 1)
     return chunk.runs * (T - chunk.after) * each.round, seen * each.evaluation
 
 

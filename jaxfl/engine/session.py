@@ -34,7 +34,7 @@ from jaxfl.engine.driver import TRIES, Driver, Executor
 from jaxfl.engine.executors import opened
 from jaxfl.engine.grid import Grid
 from jaxfl.engine.memory import check_room
-from jaxfl.engine.plan import Chunk, Options, Program, looked
+from jaxfl.engine.plan import Chunk, Options, Program, number_of_looks
 from jaxfl.engine.planned import Base, Planned
 from jaxfl.engine.program import (
     FEW,
@@ -383,7 +383,7 @@ def _bytes(planned: Planned, number: int) -> int:
     n = program.problem.n if "clients" in options.keep else min(program.problem.n, FEW)
     each = SERIES + len(options.extra) + OF_CLIENTS * n
     model = program.problem.model.dim * ("x" in options.keep)
-    return 8 * chunk.runs * (looked(program, chunk) * each + model)
+    return 8 * chunk.runs * (number_of_looks(program, chunk) * each + model)
 
 
 def _announced(planned: Planned, todo: Sequence[int], fit: _Fit, disk: tuple[int, int]) -> Plan:

@@ -117,10 +117,16 @@ def recursion() -> Channel:
     v keeps the noise of earlier messages  [DP-SRM, Algorithm 1; SPIDER].
     """
 
+    def receive(
+        v: Array, mean: Array, rate: Array, hp: Hyper, moved: PyTree
+    ) -> tuple[Array, Array]:
+        v = hp["carry"] * v + mean
+        return v, v
+
     return direct()._replace(
         name="recursion",
         init=lambda n, x, fused: ((), jnp.zeros_like(x)),
-        receive=lambda v, mean, rate, hp, moved: (hp["carry"] * v + mean,) * 2,
+        receive=receive,
         remembers=True,
     )
 

@@ -208,7 +208,9 @@ class Grid:
         )
         if short:
             words = [f"{in_short(what)}" + f" ({who})" * several for who, what in said]
-            return [f"Protected, and seen by the adversary: {'; '.join(words)}."] * bool(words)
+            return [f"What ε protects, and what the adversary sees: {'; '.join(words)}."] * bool(
+                words
+            )
         return [f"{who}: " * several + f"ε protects {what}." for who, what in said]
 
     def proofs(self) -> list[str]:
