@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Hours of mixed work in one process: do memory, file handles, threads, temporary files or processes add up?
+"""Hours of mixed work in one process: do memory, file handles, threads, processes or files add up?
 
     python benchmarks/soak.py --minutes 120
 
@@ -40,7 +40,7 @@ MAY_GROW = {"memory_mib": 64.0, "handles": 0, "threads": 0, "processes": 0, "tem
 Rng = np.random.Generator
 
 
-def problem(rng: Rng) -> Any:
+def problem(rng: Rng) -> jaxfl.Problem:
     """New data of one shape."""
     x = rng.normal(size=(5, 40, 12)).astype(np.float32)
     y = (x[..., 0] + rng.normal(size=(5, 40)) > 0).astype(np.int32)
