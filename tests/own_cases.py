@@ -128,7 +128,9 @@ ROWS["proven", "mechanism"] |= {
     "a method of an object": noise(std=Noise().std),
     "a function that equals jaxfl's": noise(std=Alike(GAUSSIAN, quiet)),
     "noise that another event reads": lambda: composition(
-        body(mechanism=localization.noised()), plan(noise_t=0.01), reads=("noise_t",)
+        body(mechanism=localization.noised(mechanisms.gaussian())),
+        plan(noise_t=0.01),
+        reads=("noise_t",),
     ),
     "a quiet network": lambda: network(mechanism=noise(std=quiet)),
 }

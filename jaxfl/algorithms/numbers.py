@@ -18,6 +18,7 @@ from jaxfl.core.types import (
     Channel,
     Compressor,
     Eps,
+    Mechanism,
     Origin,
     Param,
     Participation,
@@ -77,6 +78,7 @@ class Parts(TypedDict, total=False):
 
     compressor: Compressor | str
     sampler: Sampler | str
+    mechanism: Mechanism
     participation: Participation | str
     server: Server
     aggregation: Aggregation | str
@@ -126,6 +128,7 @@ def body_of(parts: Mapping[str, Any], **own: Any) -> Federated:
     }
     roles: dict[str, Any] = {**plainest, **own, **parts}
     _right_in_the_mean(parts.get("compressor"), roles["channel"])
+    _noises_alike(roles["mechanism"], own["mechanism"])
     return Federated(**{**roles, "aggregation": unless_plain(roles["aggregation"])})
 
 
@@ -136,7 +139,20 @@ def network_of(parts: Mapping[str, Any], **own: Any) -> Gossip:
     """
     roles: dict[str, Any] = {"graph": "complete", **own, **parts}
     _right_in_the_mean(parts.get("compressor"), roles["rule"])
+    _noises_alike(roles["mechanism"], own["mechanism"])
     return Gossip(**{**roles, "graph": part("graph", roles["graph"])})
+
+
+def _noises_alike(mine: Mechanism, usual: Mechanism) -> None:
+    """Raise for a mechanism that noises something else than the algorithm's own, which its event knows."""
+    who = {True: "its server adds noise to the mean", False: "its clients add their own noise"}
+    there = "it adds no noise" if usual.std is None else who[usual.central]
+    require(
+        (mine.std is None, mine.central) == (usual.std is None, usual.central),
+        f"does not apply to this algorithm: {there}",
+        "change the std of jaxfl.mechanisms.gaussian() or central()",
+        mechanism=mine.name,
+    )
 
 
 def _right_in_the_mean(chosen: Compressor | None, receiver: Channel | Rule) -> None:

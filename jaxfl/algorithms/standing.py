@@ -93,8 +93,8 @@ def users_parts(algorithm: Algorithm, problem: Problem | None) -> dict[str, Any]
     hidden = body.mechanism.central or body.aggregation is not None
     found = {}
     for role, part in {"sampler": body.estimator.sampler, **body.roles}.items():
-        # an event that jaxfl wrote for a paper knows the noise of that paper
-        later = paper if role == "mechanism" else hidden or role not in LATER
+        # of a mechanism every event reads the std
+        later = role != "mechanism" and (hidden or role not in LATER)
         own = provenance.own_part(part, later, alone=not paper)
         own = own or (role == "estimator" and provenance.own_around(part))
         if role not in AFTER and part is not None and not own:

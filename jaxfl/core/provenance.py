@@ -108,10 +108,11 @@ def _registering(make: F, alone: bool) -> F:
     @functools.wraps(make)
     def register(*args: Any, **options: Any) -> Any:
         part = make(*args, **options)
-        given = signature.bind(*args, **options).arguments.values()
+        given = [*signature.bind(*args, **options).arguments.values()]
+        given = [v for v in given if not (type(v) is Mechanism and own_part(v, later=False))]
         if all(ours(v) or type(v) is Sampler or own_around(v) for v in given):
             _around[_key(part, True)] = part
-        if all(map(ours, given)):
+        if all(map(ours, given)):  # what else a mechanism says, events read
             _known[_key(part, True)] = _known[_key(part, False)] = part, alone
             if isinstance(part, Channel):  # a part made anew claims as little
                 _known[_key(part._replace(**NO_CLAIM), False)] = part, alone

@@ -14,14 +14,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from itertools import groupby
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from jaxfl.core.errors import InputError, require
-from jaxfl.core.provenance import made, of_a_paper
+from jaxfl.core.provenance import made, of_a_paper, ours, own_function
 from jaxfl.core.schedules import Pieces, Schedule, pieces
 from jaxfl.core.subsets import permuted
 from jaxfl.core.types import (
@@ -34,25 +34,19 @@ from jaxfl.core.types import (
     Project,
     PyTree,
     Sampler,
-    Scheme,
     Server,
     Values,
 )
-from jaxfl.parts.mechanisms import gaussian
-from jaxfl.privacy import events
-from jaxfl.privacy.events import worst
 from jaxfl.problems.clipping import clip
 
 __all__ = [
     "Phase",
-    "event",
     "localized",
     "noised",
     "phased",
     "phases_of",
     "planned",
     "share",
-    "shorter",
     "spread",
     "within",
 ]
@@ -139,48 +133,21 @@ def share(total: int, wanted: Iterable[float]) -> list[int]:
     return [int(R) for R in out + 1]
 
 
-def event(
-    scheme: Scheme | None,
-    sensitivity: Any,
-    phases: Iterable[Phase],
-    sigma: float,
-    facts: ProblemFacts,
-    slots: Any,
-) -> Any:
-    """Parallel composition: every record is in one phase, and the worst phase counts.
-
-    A client of m records has floor(m/2^i) in phase i; a batch of that many or more is all of them.
-    """
-    phases = list(phases)
-    assert scheme is not None  # phased() raises for such a sampler
-
-    def part(phase: Phase, m: int) -> Any:
-        size = phase.size(m)
-        if phase.batch >= size:
-            sampling = events.Sampling("full", size, size)
-        else:
-            sampling = events.Sampling(scheme, size, phase.batch, slots)
-        return events.Event(sampling, sensitivity, sigma * phase.noise, phase.rounds)
-
-    def client(m: int) -> Any:
-        parts = tuple(part(phase, m) for phase in phases)
-        return parts[0] if len(parts) == 1 else events.Phases(parts)
-
-    return worst(facts, client)
-
-
-def shorter(phases: Iterable[Phase], rounds: int) -> list[Phase]:
-    """The phases of a client that took part in ``rounds`` rounds: none is longer."""
-    return [phase._replace(rounds=min(phase.rounds, rounds)) for phase in phases]
-
-
 # --- traced --------------------------------------------------------------------------------------
 
 
 @made
-def noised() -> Mechanism:
-    """N(0, sigma_i^2 I) in phase i; sigma is that of the first phase."""
-    return gaussian()._replace(std=lambda hp: hp["sigma"] * hp["noise_t"])
+def noised(base: Mechanism) -> Mechanism:
+    """The noise of ``base`` times sigma_i/sigma_1 in phase i, so that its sigma is the first phase's."""
+    std = base.std
+    if std is None:
+        return base
+
+    def scaled(hp: Hyper) -> Array:
+        noise: Array = std(hp) * hp["noise_t"]
+        return noise
+
+    return base._replace(std=own_function(scaled) if ours(std) else scaled)
 
 
 @of_a_paper

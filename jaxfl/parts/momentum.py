@@ -22,7 +22,6 @@ from jax.scipy.special import gammaln
 
 from jaxfl.core.batching import cond_any
 from jaxfl.core.errors import require
-from jaxfl.core.normals import normal
 from jaxfl.core.provenance import made
 from jaxfl.core.types import (
     LARGEST,
@@ -31,6 +30,7 @@ from jaxfl.core.types import (
     Gradient,
     Hyper,
     Key,
+    Mechanism,
     Memory,
     Param,
     Problem,
@@ -283,13 +283,13 @@ def marina(sampler: Sampler) -> Estimator:
 
 
 @made
-def anchored(sampler: Sampler) -> Estimator:
+def anchored(sampler: Sampler, mechanism: Mechanism) -> Estimator:
     """SVRG with epochs of Q rounds and a noised full gradient [FedProx-SVRG of Lowy et al., 2023]::
 
         at the start of every epoch:  w <- x,  h_i = mean_j clip grad f_ij(w) + N(0, sigma1^2 I)
         g_i = mean_{j in I_b} (clip grad f_ij(x) - clip grad f_ij(w)) + h_i
 
-    h_i stays with client i; sigma1 is ``noise_ratio`` times sigma.
+    h_i stays with client i; sigma1 is ``noise_ratio`` times the std of ``mechanism``, which draws it.
     """
 
     def begin(
@@ -297,18 +297,19 @@ def anchored(sampler: Sampler) -> Estimator:
     ) -> tuple[PyTree, Array, Array]:
         t, w = shared
         restarts = t % hp["epoch"] == 0
-        sigma = hp.values.get("sigma", jnp.zeros((), x.dtype)) * hp["noise_ratio"]
+        std = jnp.zeros((), x.dtype) if mechanism.std is None else mechanism.std(hp)
         pooled = h.ndim == 1
         gradient = mean_gradient if pooled else full_gradient
 
-        def move(key: Key, x: Array, problem: Problem, G: Array, sigma: Array) -> PyTree:
+        def move(key: Key, x: Array, problem: Problem, G: Array, std: Array) -> PyTree:
             def draw(i: Array) -> tuple[Array, None]:
-                return normal(jax.random.fold_in(key, i), x.shape, x.dtype), None
+                return mechanism.draw(jax.random.fold_in(key, i), jnp.ones_like(std), x), None
 
             xi, _ = over_clients(draw, problem, x, pooled)
-            return x, gradient(problem, x, G) + sigma * xi
+            return x, gradient(problem, x, G) + std * xi
 
-        w, h = cond_any(restarts, move, (w, h), key, x, problem, hp["clip"], sigma)
+        std = std * hp["noise_ratio"]
+        w, h = cond_any(restarts, move, (w, h), key, x, problem, hp["clip"], std)
         return (t, w), h, jnp.where(restarts, jnp.sum(problem.count), 0)
 
     def terms(shared: PyTree, x: Array, hp: Hyper) -> tuple[Term, ...]:

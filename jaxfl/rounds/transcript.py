@@ -39,8 +39,11 @@ __all__ = [
     "equal_rounds",
     "event",
     "forgets",
+    "in_sequence",
+    "in_turns",
+    "least_noise",
+    "loudest",
     "message_bound",
-    "noise",
     "noises",
     "rounding",
     "sensitivity_of",
@@ -49,6 +52,7 @@ __all__ = [
 
 READ = ("clip", "gradient_bound", "batch")  # by events, besides the noise
 POINTS = 3  # at which scales and bounds of terms have to agree
+BLOCK = 1024  # rounds whose numbers are evaluated together
 PRECISION = 1e-4  # by which a std may differ in single and in double precision
 
 
@@ -99,8 +103,7 @@ def event(body: AnyBody, values: Values, facts: ProblemFacts) -> Any:
                 trust="secure_sum" if hidden else "local_transcript",
             )
 
-        parts = tuple(map(part, loudest(rounds, turns(body, values, facts))))
-        return parts[0] if len(parts) == 1 else events.Sequence(parts)
+        return in_sequence(part, loudest(rounds, turns(body, values, facts)))
 
     return worst(facts, client)
 
@@ -135,26 +138,38 @@ def sensitivity_of(estimator: Estimator, values: Values, d: int) -> Callable[[Va
 
 
 class Rounds(NamedTuple):
-    """Rounds that release in the same way: how many they are, their noise, and their values."""
+    """Rounds that release in the same way: how many they are, their noise, their values and their kind."""
 
     number: int
     std: float
     values: Values
+    kind: int = 0
 
 
-def equal_rounds(body: AnyBody, values: Values, facts: ProblemFacts) -> list[Rounds]:
-    """The rounds of a run, by their noise, bounds and batch: schedules and pace as rounds evaluate them."""
+def equal_rounds(
+    body: AnyBody,
+    values: Values,
+    facts: ProblemFacts,
+    kinds: Callable[[Any], Any] | None = None,
+) -> list[Rounds]:
+    """The rounds of a run, by their noise, bounds and batch: schedules and pace as rounds evaluate them.
+
+    Every event reads the noise here.  ``kinds`` (rounds t -> a number for each) keeps apart rounds that
+    release different things: those that restart, or phases.  Rounds of the first kind come first.
+    """
     T, std, pace = int(values["rounds"]), body.mechanism.std, body.estimator.pace
     assert std is not None
-    planned = max(T, facts.rounds or T)
+    planned = max(T, facts.rounds or T, 1)
     varies = {name: v.over(planned) for name, v in values.items() if isinstance(v, Schedule)}
-    if not varies and pace is None and provenance.ours(std):
-        return [Rounds(T, noise(body, values), values)]
+    if not varies and pace is None and kinds is None and provenance.ours(std):
+        return [Rounds(T, float(asked(body.mechanism, "std", Hyper(dict(values)))), values)]
     # one round stands for all where nothing varies; the number of those that ran compiles nothing anew
     t = np.arange(planned if varies or pace is not None else 1)
     fixed = {name: value for name, value in values.items() if name not in varies}
     try:
-        exact, single = (_columns(std, pace, t, fixed, varies, x64) for x64 in (True, False))
+        exact = _columns(std, pace, t, fixed, varies, True)
+        ours = provenance.ours(std)
+        single = exact if ours else _columns(std, pace, t, fixed, varies, False)
     except InputError:
         raise
     except Exception as error:
@@ -172,19 +187,38 @@ def equal_rounds(body: AnyBody, values: Values, facts: ProblemFacts) -> list[Rou
         "write it without squares or products of small numbers",
     )
     names = sorted(exact)  # of which std is one
-    rows = np.broadcast_to(np.stack([exact[name] for name in names], 1)[:T], (T, len(names)))
+    some = np.arange(max(T, 1))
+    columns = 0 if kinds is None else kinds(some), *(exact[name][: some.size] for name in names)
+    rows = np.stack([np.broadcast_to(column, some.size) for column in columns], 1)
     found, counts = np.unique(rows, axis=0, return_counts=True)
     out = []
-    for row, number in zip(found.tolist(), counts.tolist(), strict=True):
+    for (kind, *row), number in zip(found.tolist(), counts.tolist(), strict=True):
         now = dict(zip(names, row, strict=True))
-        out.append(Rounds(number, now.pop("std"), {**values, **now}))
+        out.append(Rounds(min(number, T), now.pop("std"), {**values, **now}, int(kind)))
     return out
 
 
-def noise(body: AnyBody, values: Values) -> float:
-    """The deviation that rounds draw with, for the event of a paper whose noise does not vary."""
-    assert body.mechanism.std is not None
-    return float(asked(body.mechanism, "std", Hyper(dict(values))))
+def in_sequence(part: Callable[[Rounds], events.Event], rounds: Sequence[Rounds]) -> Any:
+    """The events of all these rounds, on the same records."""
+    parts = tuple(map(part, rounds))
+    return parts[0] if len(parts) == 1 else events.Sequence(parts)
+
+
+def in_turns(
+    part: Callable[[Rounds], events.Event],
+    body: AnyBody,
+    values: Values,
+    facts: ProblemFacts,
+    number: int | None = None,
+) -> Any:
+    """The events of the ``number`` rounds with the least noise, by default of a client's turns."""
+    number = turns(body, values, facts) if number is None else number
+    return in_sequence(part, loudest(equal_rounds(body, values, facts), number))
+
+
+def least_noise(body: AnyBody, values: Values, facts: ProblemFacts) -> float:
+    """The least noise of any round, for an event with one: more in other rounds proves no less."""
+    return min(some.std for some in equal_rounds(body, values, facts))
 
 
 def _columns(
@@ -198,9 +232,15 @@ def _columns(
     """``std`` and what events read, in the rounds t."""
     with jax.enable_x64(x64), jax.default_device(jax.local_devices(backend="cpu")[0]):
         kind = np.float64 if x64 else np.float32
-        numbers = [{n: kind(v) for n, v in one.items()} for one in (fixed, varies)]
-        found = _traced(std, pace)(t.astype(np.int32), *numbers)
-        return {name: np.asarray(column, np.float64) for name, column in found.items()}
+        numbers = {n: kind(v) for n, v in fixed.items()}
+        blocks = []
+        for first in range(0, len(t), BLOCK):  # of one size: another number compiles nothing anew
+            some = np.minimum(np.arange(first, first + BLOCK, dtype=np.int32), t[-1])
+            now = {n: kind(v[some]) for n, v in varies.items()}
+            blocks.append(_traced(std, pace)(some, numbers, now))
+        names = blocks[0]
+        columns = {n: np.concatenate([np.broadcast_to(b[n], BLOCK) for b in blocks]) for n in names}
+        return {name: column[: len(t)].astype(np.float64) for name, column in columns.items()}
 
 
 def _evaluation(std: Callable[[Hyper], Any], pace: Pace | None) -> Callable[..., Any]:
@@ -240,17 +280,15 @@ def loudest(rounds: Sequence[Rounds], turns: int) -> list[Rounds]:
     return out
 
 
-def drawn(
-    sampler: Sampler, values: Values, facts: ProblemFacts, m: int, batch: str = "batch"
-) -> Sampling:
-    """How a client with m records draws in a round; ``batch`` names the hyper-parameter."""
+def drawn(sampler: Sampler, values: Values, facts: ProblemFacts, m: int) -> Sampling:
+    """How a client with m records draws in a round."""
     if sampler.scheme is None:
         raise InputError(
             f"The sampler {sampler.name!r} declares no scheme, so that no accountant knows its draws: "
             "pass one, as in Sampler(..., scheme='poisson')."
         )
     slots = sampler.capacity(values, facts).get("batch") if sampler.padded else None
-    b = m if sampler.whole else float(values[batch])
+    b = m if sampler.whole else float(values["batch"])
     return Sampling(sampler.scheme, m, b, slots)
 
 
@@ -306,6 +344,8 @@ def message_bound(body: AnyBody, values: Values, facts: ProblemFacts) -> Message
     leaves out the public regularizer, except for that of local steps, which it takes to be small.
     """
     if body.local is not None:
+        if body.mechanism.std is not None and not body.mechanism.central:
+            values = {**values, "sigma": _most_noise(body, values, facts)}
         bound: MessageBound = asked(body.local, "message_bound", values)
         return bound
     omega = values.get("omega", 0.0)
@@ -319,8 +359,12 @@ def message_bound(body: AnyBody, values: Values, facts: ProblemFacts) -> Message
     signal = scale * points * slots / b * values["clip"]
     noise = 0.0
     if body.own.std is not None:
-        noise = scale * max(some.std for some in equal_rounds(body, {"rounds": 1, **values}, facts))
+        noise = scale * _most_noise(body, values, facts)
     return float(growth[0] * signal), float(growth[1] * noise)
+
+
+def _most_noise(body: AnyBody, values: Values, facts: ProblemFacts) -> float:
+    return max(some.std for some in equal_rounds(body, {"rounds": 1, **values}, facts))
 
 
 def rounding(body: AnyBody, values: Values, facts: ProblemFacts) -> float:

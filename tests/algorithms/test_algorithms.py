@@ -51,7 +51,8 @@ PARTS = [
     *(gossip.averaging, gossip.quantized, gossip.differences),
     *(local.free, local.proximal, local.control),
     *(lambda make=make: make(sampling.full()) for make in (estimators.minibatch, estimators.svrg,
-      estimators.saga, momentum.corrected, momentum.marina, momentum.anchored)),
+      estimators.saga, momentum.corrected, momentum.marina)),
+    lambda: momentum.anchored(sampling.full(), mechanisms.gaussian()),
     lambda: smoothing.moreau(estimators.minibatch(sampling.full())),
     lambda: iterates.sampled(servers.descent()),
 ]  # fmt: skip

@@ -42,7 +42,7 @@ CASES: dict[str, tuple[Callable[[], Any], dict[str, Any], list[float]]] = {
         [3.0, 1.5, 1.5, 1.5],
     ),
     "phases": (
-        lambda: {"mechanism": localization.noised()},
+        lambda: {"mechanism": localization.noised(mechanisms.gaussian())},
         {"noise_t": schedule("pieces:1,2,2,2")},
         [0.5, 0.5, 1.0, 1.0],
     ),

@@ -74,14 +74,14 @@ def clip21_sgd2m(**parts: Unpack[Parts]) -> Algorithm:
 
 @cached
 def _algorithm(**parts: Any) -> Algorithm:
-    given = only("clip21_sgd2m", parts, "sampler", "participation", "server")
+    given = only("clip21_sgd2m", parts, "sampler", "mechanism", "participation", "server")
     sampler = given.pop("sampler", sampling.poisson())
     estimator = estimators.minibatch(sampler, clip_examples=False)
-    mechanism = mechanisms.gaussian()
+    mechanism = given.get("mechanism", mechanisms.gaussian())
     body = body_of(
         given,
         estimator=estimator,
-        mechanism=mechanism,
+        mechanism=mechanisms.gaussian(),
         channel=_learned(),
         noise="per_client",
         local=_clipped_change(estimator, mechanism),
@@ -160,13 +160,13 @@ class PaperRules(NamedTuple):
         why = "min((beta + gamma)/(2L), sqrt(6 n gap/(L d T^3))/(gamma sigma))"
         N.theorem("lr", eta, f"{why}, {OURS}")
 
-    def event(self, values: Mapping[str, Any], facts: ProblemFacts) -> events.Event:
+    def event(self, values: Mapping[str, Any], facts: ProblemFacts) -> Any:
         """T releases that all of a client's data move by at most 2 tau each, whatever was drawn."""
         tau = float(values["clip"])
-        return events.Event(
-            events.Sampling("full", 1, 1),  # of one client, which counts as one record
-            events.Mean(tau, over_b=2.0, mean=2.0, whole=tau),
-            transcript.noise(self.body, values),
-            transcript.turns(self.body, values, facts),
-            unit="client",
-        )
+        whole = events.Sampling("full", 1, 1)  # of one client, which counts as one record
+        moves = events.Mean(tau, over_b=2.0, mean=2.0, whole=tau)
+
+        def part(some: transcript.Rounds) -> events.Event:
+            return events.Event(whole, moves, some.std, some.number, unit="client")
+
+        return transcript.in_turns(part, self.body, values, facts)

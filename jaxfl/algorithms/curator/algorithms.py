@@ -68,7 +68,7 @@ from jaxfl.privacy import events
 from jaxfl.privacy.claims import Claim, Condition
 from jaxfl.privacy.events import worst
 from jaxfl.rounds.federated import Federated
-from jaxfl.rounds.transcript import drawn, rounding
+from jaxfl.rounds.transcript import Rounds, drawn, equal_rounds, in_sequence, rounding
 
 __all__ = ["distributed_dp_srm", "dp_gd", "dp_sgd", "dp_srm", "rrpsgd"]
 
@@ -156,26 +156,26 @@ GD = Variant(
     "Wang, Ye, Xu, NeurIPS 2017",
     iterates.sampled(servers.descent()),
     sampling.full,
-    ("participation", "server"),
+    ("mechanism", "participation", "server"),
 )
 SGD = Variant(
     "Abadi et al., CCS 2016",
     servers.descent(),
     sampling.poisson,
-    ("participation", "server", "sampler"),
+    ("mechanism", "participation", "server", "sampler"),
 )
 RRPSGD = Variant(
     "Zhang, Zheng, Mou, Wang, IJCAI 2017",
     iterates.sampled(servers.descent(), _weight, first=False),
     sampling.without_replacement,
-    ("participation",),
+    ("mechanism", "participation"),
     once=True,
 )
 SRM = Variant(
     "Wang et al., UAI 2023",
     iterates.sampled(iterates.limited()),
     sampling.without_replacement,
-    ("participation", "sampler"),
+    ("mechanism", "participation", "sampler"),
     recursive=True,
 )
 SUMMED = SRM._replace(
@@ -294,7 +294,8 @@ class PaperRules(NamedTuple):
 
         Who takes part is public, and amplifies nothing.
         """
-        G, T, sigma = float(values["clip"]), int(values["rounds"]), float(values["sigma"])
+        restarts = (lambda t: t == 0) if self.kind.recursive else None
+        rounds = equal_rounds(self.body, values, facts, restarts)
         trust: Any = "single_node" if facts.n == 1 else "trusted_server"
         trust = trust if self.body.aggregation is None else "secure_sum"
         sampler, r = self.body.estimator.sampler, reporting(self.body, values, facts.n)
@@ -303,16 +304,15 @@ class PaperRules(NamedTuple):
             rounded *= 2  # with the record and without it: each world rounds something else
 
         def client(m: int) -> Any:
-            def plain(batch: str, moved: float, sigma: float, times: int) -> Any:
-                rows = drawn(sampler, values, facts, m, batch)
+            def part(some: Rounds) -> events.Event:
+                differs = self.kind.recursive and not some.kind
+                moved = _moved(values) if differs else float(values["clip"])
+                rows = drawn(sampler, some.values, facts, m)
                 shares = facts.weight(m) * moved + facts.weight() * rows.b * rounded
                 mean = events.Mean(shares / r)
-                return events.Event(rows, mean, sigma, times, trust=trust)
+                return events.Event(rows, mean, some.std, some.number, trust=trust)
 
-            if not self.kind.recursive:
-                return plain("batch", G, sigma, T)
-            first = plain("anchor_batch", G, sigma * float(values["noise_ratio"]), 1)
-            return events.Sequence((plain("batch", _moved(values), sigma, T - 1), first))
+            return in_sequence(part, rounds)
 
         return worst(facts, client)
 

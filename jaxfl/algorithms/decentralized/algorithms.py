@@ -82,7 +82,7 @@ DSGD = Variant("Lian et al., NeurIPS 2017", gossip.averaging, identity)
 
 @cached
 def _algorithm(name: str, kind: Variant, **parts: Any) -> Algorithm:
-    given = only(name, parts, "compressor", "sampler", "graph")
+    given = only(name, parts, "compressor", "sampler", "mechanism", "graph")
     body = network_of(
         given,
         estimator=estimators.minibatch(given.pop("sampler", sampling.poisson())),

@@ -72,13 +72,16 @@ def dice_sgd(**parts: Unpack[Parts]) -> Algorithm:
 
 @cached
 def _algorithm(**parts: Any) -> Algorithm:
-    given = only("dice_sgd", parts, "sampler", "participation", "server")
+    given = only("dice_sgd", parts, "sampler", "mechanism", "participation", "server")
     sampler = given.pop("sampler", sampling.poisson())
-    estimator, mechanism = estimators.minibatch(sampler), mechanisms.gaussian()
+    estimator, mechanism = (
+        estimators.minibatch(sampler),
+        given.get("mechanism", mechanisms.gaussian()),
+    )
     body = body_of(
         given,
         estimator=estimator,
-        mechanism=mechanism,
+        mechanism=mechanisms.gaussian(),
         noise="per_client",
         local=_error_feedback(estimator, mechanism),
     )
@@ -143,13 +146,14 @@ class PaperRules(NamedTuple):
         bounds = float(values["clip"]), float(values["error_clip"])
         return claims.dice(*bounds, rows, times, values["delta"], **way)
 
-    def event(self, values: Mapping[str, Any], facts: ProblemFacts) -> events.Event:
+    def event(self, values: Mapping[str, Any], facts: ProblemFacts) -> Any:
         """T releases that a record moves by at most 2 (C1/b + C2) each, whatever was drawn."""
         b = float(values.get("batch", facts.m))
         reach = float(values["clip"]) / b + float(values["error_clip"])
-        return events.Event(
-            events.Sampling("full", 1, 1),
-            events.Mean(reach, over_b=2.0, mean=2.0, whole=reach),
-            transcript.noise(self.body, values),
-            transcript.turns(self.body, values, facts),
-        )
+        whole = events.Sampling("full", 1, 1)
+        moves = events.Mean(reach, over_b=2.0, mean=2.0, whole=reach)
+
+        def part(some: transcript.Rounds) -> events.Event:
+            return events.Event(whole, moves, some.std, some.number)
+
+        return transcript.in_turns(part, self.body, values, facts)

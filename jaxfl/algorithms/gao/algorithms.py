@@ -35,10 +35,11 @@ from jaxfl.algorithms.gao.rules import PaperRules, Variant
 from jaxfl.algorithms.numbers import applies, body_of, only
 from jaxfl.algorithms.roles import cached
 from jaxfl.core.params import choice
-from jaxfl.core.types import Algorithm, Participation, Sampler
+from jaxfl.core.types import Algorithm, Mechanism, Participation, Sampler
 from jaxfl.parts import estimators, sampling
 from jaxfl.parts.accelerated import acsa, averaged
 from jaxfl.parts.localization import localized, noised, phased, planned
+from jaxfl.parts.mechanisms import gaussian
 from jaxfl.parts.smoothing import convolution, moreau
 
 __all__ = [
@@ -62,6 +63,7 @@ class Parts(TypedDict, total=False):
     """What a user may exchange in any of these algorithms."""
 
     sampler: Sampler | str
+    mechanism: Mechanism
     participation: Participation | str
     noise: str
     variant: str  # of the stages of Algorithm 5: "sound", or "paper" as printed
@@ -196,17 +198,19 @@ SMOOTHERS = {"moreau": moreau, "convolution": convolution}
 
 @cached
 def _algorithm(name: str, kind: Variant, *, variant: str = "sound", **parts: Any) -> Algorithm:
-    given = only(name, parts, "sampler", "participation", "noise")
+    given = only(name, parts, "sampler", "mechanism", "participation", "noise")
     choice("variant", variant, ("sound", "paper"))
     sampler = given.pop("sampler", kind.sampler())
     why = "which uses every record once: take multi_pass_mbsgd or accelerated_mbsgd"
     applies(sampler.single_pass or not kind.once, name, why, sampler=sampler)
     estimator = estimators.minibatch((planned if kind.once else phased)(sampler))
     server = acsa() if kind.accelerated else averaged()
+    if "mechanism" in given:
+        given["mechanism"] = noised(given["mechanism"])
     body = body_of(
         given,
         estimator=SMOOTHERS[kind.smoothing](estimator) if kind.smoothing else estimator,
-        mechanism=noised(),
+        mechanism=noised(gaussian()),
         server=localized(server) if kind.regularized else server,
     )
     rules = PaperRules(body, kind, name, variant)

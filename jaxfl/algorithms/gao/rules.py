@@ -29,7 +29,8 @@ from jaxfl.core.types import (
     Source,
 )
 from jaxfl.parts import sampling
-from jaxfl.parts.localization import Phase, event, phases_of, share, shorter, spread
+from jaxfl.parts.localization import Phase, phases_of, share, spread
+from jaxfl.privacy import events
 from jaxfl.privacy.claims import Claim
 from jaxfl.rounds import transcript
 from jaxfl.rounds.federated import Federated
@@ -331,23 +332,48 @@ class PaperRules(NamedTuple):
     # --- what is released, and what the paper says of it ------------------------------------------
 
     def event(self, values: Mapping[str, Any], facts: ProblemFacts) -> Any:
-        """Parallel composition over the phases of the rounds that ran, by the arrays they read."""
+        """Parallel composition over the phases of the rounds that ran, by the arrays they read.
+
+        Every record is in one phase, and the worst phase counts.  A client of m records has
+        floor(m/2^i) in phase i; a batch of that many or more is all of them.
+        """
         sampler, sensitivity = self.body.estimator.sampler, self.body.estimator.sensitivity
         assert sensitivity is not None
         phases = self._ran(values, facts)
         if self.kind.once:
-            (phase,) = phases
+            ((_, phase),) = phases.items()
             return transcript.event(self.body, {**values, "rounds": phase.rounds}, facts)
         slots = sampler.capacity(values, facts)["batch"] if sampler.padded else None
-        sigma = float(values["sigma"])
-        return event(sampler.scheme, sensitivity(values), phases, sigma, facts, slots)
+        numbers = np.repeat(*np.transpose([(i, p.rounds) for i, p in enumerate(_phases(values))]))
+        rounds = transcript.equal_rounds(self.body, values, facts, lambda t: numbers[t])
+        scheme: Any = sampler.scheme  # phased() raises for a sampler without
+        moves = sensitivity(values)
 
-    def _ran(self, values: Mapping[str, Any], facts: ProblemFacts) -> list[Phase]:
-        """The phases of the rounds that ran, or the one that ``phase`` names."""
-        ran = phases_of({"lam_t": ZERO, "radius_t": ZERO, **values})
+        def part(i: int, phase: Phase, m: int) -> Any:
+            size = phase.size(m)
+            rows = events.Sampling("full", size, size)
+            if phase.batch < size:
+                rows = events.Sampling(scheme, size, phase.batch, slots)
+            mine = transcript.loudest([some for some in rounds if some.kind == i], phase.rounds)
+            return transcript.in_sequence(
+                lambda some: events.Event(rows, moves, some.std, some.number), mine
+            )
+
+        def client(m: int) -> Any:
+            parts = tuple(part(i, phase, m) for i, phase in phases.items())
+            return parts[0] if len(parts) == 1 else events.Phases(parts)
+
+        return events.worst(facts, client)
+
+    def _ran(self, values: Mapping[str, Any], facts: ProblemFacts) -> dict[int, Phase]:
+        """The phases of the rounds that ran, or the one that ``phase`` names, by their numbers.
+
+        None is longer than the turns of a client.
+        """
+        ran, turns = dict(enumerate(_phases(values))), transcript.turns(self.body, values, facts)
         if "phase" in values:
-            ran = [ran[values["phase"]]._replace(noise=1.0)]
-        return shorter(ran, transcript.turns(self.body, values, facts))
+            ran = {values["phase"]: ran[values["phase"]]}
+        return {i: phase._replace(rounds=min(phase.rounds, turns)) for i, phase in ran.items()}
 
     def formula(self, values: Mapping[str, Any], facts: ProblemFacts, asked: Asked) -> Claim | None:
         """The paper's noise, of the phase for which it says most."""
@@ -357,7 +383,7 @@ class PaperRules(NamedTuple):
         if self.kind.once:
             return one_pass(L, int(values["batch"]), delta, **asked.way)
         claims = []
-        for p in self._ran(values, facts):
+        for p in self._ran(values, facts).values():
             way = Sigma(asked.sigma * p.noise) if isinstance(asked, Sigma) else asked
             claims.append(gao(L, p.size(facts.m), p.batch, p.rounds, delta, **way.way))
         worst = max(claims, key=lambda claim: claim.eps)
@@ -366,6 +392,10 @@ class PaperRules(NamedTuple):
 
 
 ZERO = pieces([0.0])
+
+
+def _phases(values: Mapping[str, Any]) -> list[Phase]:
+    return phases_of({"lam_t": ZERO, "radius_t": ZERO, **values})
 
 
 def accelerated(rounds: int, mu: float, step: float) -> dict[str, Any]:

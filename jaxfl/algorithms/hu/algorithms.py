@@ -180,11 +180,12 @@ def _algorithm(
             f"sampler = {sampler.name!r} reads every record once in the whole run, and fresh = True "
             "restarts in every round: leave out one."
         )
-    estimator, mechanism = estimators.minibatch(sampler), kind.mechanism()
+    estimator, usual = estimators.minibatch(sampler), kind.mechanism()
+    mechanism = given.get("mechanism", usual)
     body = body_of(
         given,
         estimator=estimator,
-        mechanism=mechanism,
+        mechanism=usual,
         server=servers.averaging(),
         local=local.steps(
             estimator, mechanism, kind.pull(), optimizer, fresh, kind.bounded, kind.once
@@ -279,7 +280,7 @@ class PaperRules(NamedTuple):
             return transcript.event(body, each, facts)
         convex = self.convex and self.plain and self._contracts(values, facts)
         convex = convex and not facts.groups  # proved for equal weights
-        sigma, b = transcript.noise(body, values), float(values["batch"])
+        sigma, b = transcript.least_noise(body, values, facts), float(values["batch"])
 
         def client(m: int) -> Any:
             # where messages are seen, other devices hide nothing
@@ -328,15 +329,19 @@ class PaperRules(NamedTuple):
         turns = int(values["rounds"])
         if clients.most is not None:  # a fixed order: who sees the models knows who took part
             turns = transcript.turns(body, values, facts)
-        return events.Event(
-            rows,
-            events.Mean(bound),
-            transcript.noise(body, values),
-            turns,
-            unit="client",
-            adjacency=adjacency,
-            trust="trusted_server",
-        )
+
+        def part(some: transcript.Rounds) -> events.Event:
+            return events.Event(
+                rows,
+                events.Mean(bound),
+                some.std,
+                some.number,
+                unit="client",
+                adjacency=adjacency,
+                trust="trusted_server",
+            )
+
+        return transcript.in_turns(part, body, values, facts, turns)
 
     def formula(self, values: Mapping[str, Any], facts: ProblemFacts, asked: Asked) -> Claim | None:
         """Theorem 1, or the formula of the baseline, or of the noise of a trusted server."""

@@ -33,7 +33,7 @@ from jaxfl.privacy import events
 from jaxfl.privacy.claims import Claim
 from jaxfl.privacy.events import worst
 from jaxfl.rounds.federated import Federated
-from jaxfl.rounds.transcript import drawn
+from jaxfl.rounds.transcript import Rounds, drawn, equal_rounds, in_sequence
 
 __all__ = ["isrl_svrg", "ldp_spider"]
 
@@ -70,13 +70,16 @@ def isrl_svrg(**parts: Unpack[Parts]) -> Algorithm:
 
 @cached
 def _algorithm(name: str, spider: bool, **parts: Any) -> Algorithm:
-    given = only(name, parts, "sampler", "participation", "noise")
+    given = only(name, parts, "sampler", "mechanism", "participation", "noise")
     usual = sampling.full() if spider else sampling.with_replacement()
     sampler = given.pop("sampler", usual)
     refuse_epochs(name, sampler)
+    noise = given.get("mechanism", mechanisms.gaussian())
     body = body_of(
         given,
-        estimator=momentum.recursive(sampler, True) if spider else momentum.anchored(sampler),
+        estimator=momentum.recursive(sampler, True)
+        if spider
+        else momentum.anchored(sampler, noise),
         mechanism=mechanisms.gaussian(),
         channel=channels.recursion() if spider else channels.direct(),
         server=iterates.sampled(servers.descent()),
@@ -146,17 +149,18 @@ class PaperRules(NamedTuple):
         their noise.  Rounds are counted for every client, whoever takes part.
         """
         sampler = self.body.estimator.sampler
-        T, G, sigma = int(values["rounds"]), float(values["clip"]), float(values["sigma"])
-        every = int(values["period" if self.spider else "epoch"])
-        E = math.ceil(T / every)
+        every, G = int(values["period" if self.spider else "epoch"]), float(values["clip"])
+        rounds = equal_rounds(self.body, values, facts, lambda t: t % every == 0)
 
         def client(m: int) -> Any:
-            part = drawn(sampler, values, facts, m)
-            whole = events.Sampling("full", m, m)
-            if self.spider:
-                whole = drawn(sampler, values, facts, m, "anchor_batch")
-            first = events.Event(whole, events.Mean(G), sigma * float(values["noise_ratio"]), E)
-            later = events.Event(part, events.Mean(G, over_b=2.0), sigma, T - E)
-            return events.Sequence((later, first))
+            def part(some: Rounds) -> events.Event:
+                rows, std = drawn(sampler, some.values, facts, m), some.std
+                if not some.kind:
+                    return events.Event(rows, events.Mean(G, over_b=2.0), std, some.number)
+                if not self.spider:  # whose pace does not change the noise of a full gradient
+                    rows, std = events.Sampling("full", m, m), std * float(values["noise_ratio"])
+                return events.Event(rows, events.Mean(G), std, some.number)
+
+            return in_sequence(part, rounds)
 
         return worst(facts, client)

@@ -79,7 +79,8 @@ def porter_gc(**parts: Unpack[Network]) -> Algorithm:
 
 @cached
 def _algorithm(name: str, private: bool, **parts: Any) -> Algorithm:
-    given = only(name, parts, "compressor", "sampler", "graph")
+    noises = ("mechanism",) if private else ()
+    given = only(name, parts, "compressor", "sampler", *noises, "graph")
     sampler = given.pop("sampler", sampling.poisson())
     body = network_of(
         given,

@@ -64,7 +64,7 @@ class Variant(NamedTuple):
     """What distinguishes the algorithms of this folder."""
 
     mechanism: Callable[[], Mechanism]
-    exchanged: tuple[str, ...] = ("compressor", "noise")
+    exchanged: tuple[str, ...] = ("compressor", "mechanism", "noise")
     corrected: bool = True
     alone: bool = False  # a single machine
 
@@ -90,7 +90,7 @@ def mu2_trusted(**parts: Unpack[Parts]) -> Algorithm:
 
     Every sample is used once.
     """
-    return _algorithm("mu2_trusted", Variant(mechanisms.central, ("noise",)), **parts)
+    return _algorithm("mu2_trusted", Variant(mechanisms.central, ("mechanism", "noise")), **parts)
 
 
 def noisy_mu2(**parts: Unpack[Parts]) -> Algorithm:
@@ -102,7 +102,7 @@ def noisy_mu2(**parts: Unpack[Parts]) -> Algorithm:
 
     Every sample is used once.
     """
-    kind = Variant(mechanisms.gaussian, ("noise",), alone=True)
+    kind = Variant(mechanisms.gaussian, ("mechanism", "noise"), alone=True)
     return _algorithm("noisy_mu2", kind, **parts)
 
 
@@ -236,7 +236,7 @@ class PaperRules(NamedTuple):
                 weight_power=float(values["weight_power"]),
                 momentum_power=float(values["momentum_power"]),
             ),
-            transcript.noise(self.body, values),
+            transcript.least_noise(self.body, values, facts),
             T,
             trust="trusted_server" if central else "local_transcript",
         )
