@@ -8,7 +8,8 @@ too.
 
 A part of the user's own on which the proof rests has to declare what the event assumes of it
 [:func:`undeclared`].  Then the proof holds if the part is what it declares, which a probe tries to refute
-[:mod:`jaxfl.algorithms.probes`].
+[:mod:`jaxfl.algorithms.probes`].  It looks at what the adversary of the event sees: messages, sums that
+hide them, or the points of a server that adds the noise.
 """
 
 from __future__ import annotations
@@ -24,7 +25,17 @@ from jaxfl.privacy.events import Kind, Standing
 from jaxfl.problems.facts import escapes
 from jaxfl.rounds import transcript
 
-__all__ = ["WAY", "derived", "in_words", "ours", "own_rounds", "standing", "users_parts", "weaker"]
+__all__ = [
+    "WAY",
+    "derived",
+    "in_words",
+    "ours",
+    "own_rounds",
+    "standing",
+    "unseen",
+    "users_parts",
+    "weaker",
+]
 
 WAY = "state an event of your own with compose(event=...), or run `jaxfl audit`"
 LATER = ("compressor", "channel", "server")  # roles that act on noised values, in part or in whole
@@ -90,13 +101,13 @@ def users_parts(algorithm: Algorithm, problem: Problem | None) -> dict[str, Any]
     """The parts on which a proof rests and which jaxfl did not make, by their roles."""
     body: Any = algorithm.body
     _, paper = _events.get((_key(algorithm), identity(algorithm.event)), (algorithm, False))
-    hidden = body.mechanism.central or body.aggregation is not None
+    hidden = unseen(body)
     found = {}
     for role, part in {"sampler": body.estimator.sampler, **body.roles}.items():
         # of a mechanism every event reads the std
         later = role != "mechanism" and (hidden or role not in LATER)
         own = provenance.own_part(part, later, alone=not paper)
-        own = own or (role == "estimator" and provenance.own_around(part))
+        own = own or provenance.own_around(part)
         if role not in AFTER and part is not None and not own:
             found[role] = part
     if problem is not None and not provenance.own_kernel(problem.model.kernel):
@@ -104,14 +115,13 @@ def users_parts(algorithm: Algorithm, problem: Problem | None) -> dict[str, Any]
     return found
 
 
-def undeclared(body: Any, role: str, part: Any) -> str:
-    """What a part of the user's own lacks for a proof, in words; empty if nothing.
+def unseen(body: Any) -> bool:
+    """Whether a server adds the noise, or messages are in a sum, which may hide them."""
+    return body.mechanism.central or body.aggregation is not None
 
-    Of what acts before a server's noise, or in a sum that hides messages, no declaration says enough.
-    """
-    early = role in ("sampler", "estimator", KERNEL)
-    if body.aggregation is not None or (body.mechanism.central and not early):
-        return "acts on messages that only a sum hides, or a server's noise"
+
+def undeclared(body: Any, role: str, part: Any) -> str:
+    """What a part of the user's own lacks for a proof, in words; empty if nothing."""
     if role == KERNEL:
         plain = type(part.kernel) is Kernel and part.kernel.layers == 1
         return "" if plain else "has a type of its own, or clips layer by layer"
@@ -128,6 +138,10 @@ def undeclared(body: Any, role: str, part: Any) -> str:
         return "does not declare that before is nonexpanding"
     if role == "compressor" and part.select is not None and not part.distinct:
         return "does not declare that it selects distinct coordinates"
+    if body.mechanism.central and role in ("channel", "compressor"):
+        return "acts on messages before a server's noise, which no declaration bounds"
+    if role == "aggregation" and part.hides and not body.mechanism.central:
+        return "declares that the server sees sums alone, which no round can show"
     return "does not declare what it releases" if role == "local" else ""
 
 

@@ -82,7 +82,8 @@ RESTS: dict[type, Rests] = {
 NO_CLAIM: dict[str, Any] = {"linear": False, "growth": unbounded}
 NAMES = frozenset({"name", "params"})  # of other parts, all fields but these
 _known: dict[Hashable, tuple[Any, bool]] = {}  # parts, and whether every event knows what they do
-_around: dict[Hashable, Any] = {}  # estimators that jaxfl made of a sampler of the user's own
+# estimators and local procedures that jaxfl made around a sampler of the user's own
+_around: dict[Hashable, Any] = {}
 _functions: dict[int, Any] = {}
 _bodies: set[type] = set()
 _convexity: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
@@ -184,8 +185,8 @@ def own_part(part: Any, later: bool = True, alone: bool = False) -> bool:
 
 
 def own_around(part: Any) -> bool:
-    """Return whether a constructor of jaxfl made an estimator of a sampler that may be the user's."""
-    return type(part) is Estimator and _key(part, True) in _around
+    """Return whether a constructor of jaxfl made it around a sampler that may be the user's."""
+    return type(part) in (Estimator, Local) and _key(part, True) in _around
 
 
 def own_kernel(found: Kernel) -> bool:

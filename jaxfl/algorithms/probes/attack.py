@@ -1,8 +1,9 @@
 """An attack on the first rounds of a composition, before it runs.
 
-Two worlds differ in one record, as long as numbers allow.  An adversary who sees the first client's
-messages and the points of the rounds tells them apart by a linear rule, and certifies an eps by how often
-that succeeds [:mod:`jaxfl.privacy.decisions`].  The composition is refuted where its event allows less.
+Two worlds differ in one record, as long as numbers allow.  An adversary who sees the points of the rounds,
+and the first client's messages or the sum that hides them, tells the worlds apart by a linear rule, and
+certifies an eps by how often that succeeds [:mod:`jaxfl.privacy.decisions`].  The composition is refuted
+where its event allows less.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import numpy.typing as npt
 
 from jaxfl.algorithms.composition import by_messages
 from jaxfl.algorithms.probes.canary import canary_problem, observed
+from jaxfl.algorithms.probes.given import FAST
 from jaxfl.algorithms.probes.laws import CheckFailed
 from jaxfl.algorithms.resolution import build, resolve
 from jaxfl.core.errors import require
@@ -40,8 +42,6 @@ WIDEST, COORDINATES = 4096, 16  # of the model, and those that the rule reads on
 LENGTH = 1e6  # of the record, in units of the bound that clips it
 SEEN = 1e6  # of a number that differs between the worlds without noise, in units of noise
 NUMBERS = 1 << 24  # drawn records that are held together
-# compilation takes longer than the runs
-FAST: dict[str, Any] = {"xla_backend_optimization_level": 0}
 ELSEWHERE = frozenset({"eps", "delta", "sigma", "rho", "rounds", "batch", "cohort", "colluding"})
 
 
@@ -157,8 +157,8 @@ def _seen(
     Samplers do not look at data: both worlds share their draws.
     """
     body: Any = algorithm.body
-    summed = body.aggregation and body.aggregation.hides and not body.aggregation.plain
-    listens = not summed and not body.mechanism.central
+    listens = not body.mechanism.central
+    summed = body.aggregation is not None and body.aggregation.hides
 
     def read(sent: Array) -> Array:
         return jnp.concatenate([sent[..., coordinates], sent @ direction[:, None]], -1).ravel()
@@ -167,7 +167,7 @@ def _seen(
         train = (problem.train[0].at[0].set(rows), problem.train[1].at[0].set(1.0))
         here = dataclasses.replace(problem, train=train)
         told = by_messages(algorithm) if listens else algorithm
-        x, sent = observed(told, ROUNDS, key, here, hp, listens=listens)
+        x, sent = observed(told, ROUNDS, key, here, hp, listens=listens, summed=summed)
         if listens and body.fused:  # its own rounds compute no message, and draw the mean's noise
             x, _ = observed(algorithm, ROUNDS, key, here, hp, listens=False)
         steps = read(jnp.mean(x[1:] - x[:-1], axis=1))

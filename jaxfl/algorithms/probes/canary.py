@@ -15,7 +15,7 @@ or that repeat their noise would otherwise cancel:
   an epoch, the gradients at a snapshot and at later points have opposite signs.
 
 The adversary sees the points at which gradients are evaluated, which are more than the output where
-that is a random iterate or an average, and the messages of the first client.
+that is a random iterate or an average, and the messages of the first client, or the sum that hides them.
 """
 
 from __future__ import annotations
@@ -116,9 +116,19 @@ def trajectory(algorithm: Algorithm, rounds: int, key: Key, problem: Problem, hp
 
 
 def observed(
-    algorithm: Algorithm, rounds: int, key: Key, problem: Problem, hp: Hyper, *, listens: bool
+    algorithm: Algorithm,
+    rounds: int,
+    key: Key,
+    problem: Problem,
+    hp: Hyper,
+    *,
+    listens: bool,
+    summed: bool = False,
 ) -> tuple[Array, Any]:
-    """The points, and what the first client sends, (T, 1, d) and 0 where it is absent."""
+    """The points, and what the first client sends, (T, 1, d) and 0 where it is absent.
+
+    Where messages are ``summed``, their mean stands in place of what the client sends.
+    """
     body: Any = algorithm.body
 
     def seen(state: PyTree) -> Array:
@@ -131,6 +141,8 @@ def observed(
         if not listens:
             return ()
         view = body.view(key, state, problem, hp)
+        if summed:
+            return view.mean[None]
         first = (view.clients == 0) & (view.weight > 0)
         return jnp.sum(jnp.where(first[:, None], view.messages, 0), axis=0)[None]
 

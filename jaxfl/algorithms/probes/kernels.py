@@ -43,9 +43,11 @@ def kernel(problem: Problem) -> None:
 
 
 def _clipped(kernel: Kernel, x: Array, batch: PyTree, bound: float) -> np.ndarray:
-    """Clipped gradients and differences of each record, alone, (terms * rows, d)."""
-    G = jnp.asarray(bound, x.dtype)
-    alone = jnp.eye(len(jax.tree.leaves(batch)[0]), dtype=x.dtype)
+    """Clipped gradients and differences of each record, alone, and their mean, (terms * (rows + 1), d)."""
+    G, rows = jnp.asarray(bound, x.dtype), len(jax.tree.leaves(batch)[0])
+    weights = jnp.concatenate(
+        [jnp.eye(rows, dtype=x.dtype), jnp.full((1, rows), 1 / rows, x.dtype)]
+    )
     terms = (
         (Term(1.0, (x[0],), (1.0,), G),),
         (Term(1.0, (x[0],), (1.0,), G), Term(-1.0, (x[1],), (1.0,), G)),
@@ -53,7 +55,7 @@ def _clipped(kernel: Kernel, x: Array, batch: PyTree, bound: float) -> np.ndarra
     )
     total: Callable[..., Array] = lambda some: jax.vmap(  # noqa: E731
         lambda weight: evaluate(kernel, some, weight, batch)[0]
-    )(alone)
+    )(weights)
     return np.concatenate([np.asarray(total(some), np.float64) for some in terms])
 
 

@@ -3,33 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxfl.algorithms.probes import clients, sums
+from jaxfl.algorithms.probes.given import DRAWS, D, Given, M, N, hyper
 from jaxfl.algorithms.probes.laws import ERRORS, confirm, equal, mean_is, scattered
 from jaxfl.core.errors import InputError, shown
 from jaxfl.core.params import check
-from jaxfl.core.schedules import Schedule
 from jaxfl.core.types import (
+    Aggregation,
     Array,
     Channel,
     Compressor,
     Draw,
     Estimator,
-    Hyper,
     Key,
     Mechanism,
     Message,
     Param,
     Participation,
-    ProblemFacts,
     Sampler,
     Server,
 )
 from jaxfl.parts.compressors import dense
+from jaxfl.parts.graphs import Graph
 from jaxfl.parts.mechanisms import noiseless
 from jaxfl.privacy.events import Mean
 from jaxfl.rounds.messages import release
@@ -37,21 +38,9 @@ from jaxfl.rounds.transcript import sensitivity_of
 
 __all__ = ["check_part", "check_privacy"]
 
-D, M, N = 24, 12, 9  # coordinates, records of a client, clients
-DRAWS = 4000
 SLOTS = 1 << 24  # coordinates that are selected together
 OMEGA = Param("omega", "variance that a compressor resolves its numbers for")
-FACTS = ProblemFacts(n=N, m=M, m_max=M, d=D, rounds=3, smoothness=None)
-
-
-class Given(NamedTuple):
-    """The hyper-parameters of a part, and the seed of its draws."""
-
-    numbers: Mapping[str, Any]
-    seed: int
-
-    def keys(self) -> Key:
-        return jax.random.split(jax.random.key(self.seed), DRAWS)
+CLIENTS = Param("clients", "of a graph that is made for so many", low=1, integer=True)
 
 
 def check_part(
@@ -60,7 +49,8 @@ def check_part(
     """Check that a part does what its record declares; return the names of what was checked.
 
     Args:
-        part: a compressor, sampler, participation, mechanism, channel or server.
+        part: a compressor, sampler, participation, mechanism, channel, server, estimator, local procedure,
+            aggregation or graph; or a problem, for the gradients of its model.
         seed: of the draws.
         reads: names that the part reads and does not declare, as in ``compose``.
         numbers: its hyper-parameters; those that are left out are small.
@@ -77,8 +67,10 @@ def check_part(
         kinds = ", ".join(kind.__name__ for kind in CHECKS)
         what = shown(getattr(part, "name", part))
         raise InputError(f"{what} is no part that can be checked alone", f"pass one of {kinds}")
-    omega = (OMEGA,) * isinstance(part, Compressor)
-    known = (*part.params, *omega, *(Param(name, "") for name in reads))
+    omega, count = (OMEGA,) * isinstance(part, Compressor), (CLIENTS,) * isinstance(part, Graph)
+    params = (*getattr(part, "params", ()), *omega, *count)
+    params += part.sampler.params if isinstance(part, Estimator) else ()
+    known = (*params, *(Param(name, "") for name in reads))
     check(known, numbers, part.name)
     if isinstance(part, Compressor) and not numbers and "k" in {p.name for p in part.params}:
         numbers = {"k": D // 3}  # with one coordinate nothing can be sent twice
@@ -87,11 +79,14 @@ def check_part(
     return tuple(checks)
 
 
-def check_privacy(part: Any, values: Mapping[str, Any], d: int, **numbers: float) -> None:
+def check_privacy(
+    part: Any, values: Mapping[str, Any], d: int, unseen: bool = False, **numbers: float
+) -> None:
     """Check what a part declares and a proof rests on.
 
     ``values`` are those of a run on a model of d parameters, with which coordinates are selected;
-    ``numbers`` those of the part that other checks take.
+    ``numbers`` those of the part that other checks take.  ``unseen`` are messages in a sum that may hide
+    them, and those that a server noises: then more of what a part declares counts.
     """
     if isinstance(part, Compressor):
         _distinct(part, values, d, min(500, max(8, SLOTS // d)))
@@ -99,22 +94,8 @@ def check_privacy(part: Any, values: Mapping[str, Any], d: int, **numbers: float
         _reach(part, values, d)
     for kind, names in PRIVATE.items():
         if isinstance(part, kind):
-            for name in names:
+            for name in (*names, *(UNSEEN.get(kind, ()) if unseen else ())):
                 CHECKS[kind][name](part, Given(numbers, seed=0))
-
-
-def _hyper(part: Any, numbers: Mapping[str, Any], d: int = D, **more: Any) -> Hyper:
-    """The hyper-parameters of a part, given or small ones, and its slots."""
-    caps = part.capacity(numbers, FACTS._replace(d=d)) if hasattr(part, "capacity") else {}
-    whole = {param.name for param in part.params if param.integer}
-    values = {param.name: max(param.low, min(0.5, param.high)) for param in part.params}
-    values = {**values, **more, **numbers}
-    leaves = {
-        name: jnp.asarray(v, jnp.int32 if name in whole else jnp.float32)
-        for name, v in values.items()
-        if not isinstance(v, Schedule)
-    }
-    return Hyper(leaves, tuple(sorted(caps.items())))
 
 
 # --- compressors -----------------------------------------------------------------------------------
@@ -123,7 +104,7 @@ def _hyper(part: Any, numbers: Mapping[str, Any], d: int = D, **more: Any) -> Hy
 def _sent(part: Compressor, given: Given, d: int = D) -> tuple[Any, Any]:
     """The hyper-parameters of a compressor, and C(v) by key and vector, as a round makes it."""
     values = {**given.numbers, **part.resolve(given.numbers, d)}
-    hp = _hyper(part, values, d)
+    hp = hyper(part, values, d)
 
     def one(key: Key, v: Array) -> Array:
         message, _ = release(noiseless(), part, key, key, v, jnp.int32(0), hp)
@@ -157,7 +138,7 @@ def _distinct(
     """Raise for a coordinate that is sent twice, or that there is not; the live slots of each draw."""
     if part.select is None:
         return np.ones((1, d), bool)
-    hp, select = _hyper(part, values, d), part.select
+    hp, select = hyper(part, values, d), part.select
     keys = jax.random.split(jax.random.key(seed), times)
     draw = jax.jit(jax.vmap(lambda key: select(key, d, hp)))(keys)
     index, weight = np.asarray(draw.index), np.asarray(draw.weight)
@@ -243,7 +224,7 @@ def _rows(part: Sampler, given: Given, b: int = 4, T: int = 1) -> Any:
     """Weights of each record in T rounds of each key, (draws, T, M), and b."""
     b = int(given.numbers.get("batch", b))
     values = {"batch": b, **given.numbers}
-    hp = _hyper(part, values)
+    hp = hyper(part, values)
     count = jnp.int32(M)
     draw = jax.vmap(lambda key, t: part.draw(key, t, count, M, hp), (0, None))
     each = [scattered(jax.jit(draw)(given.keys(), jnp.int32(t)), M) for t in range(T)]
@@ -306,7 +287,7 @@ def _cohorts(part: Participation, given: Given, T: int = 1) -> tuple[Any, dict[s
     """The weight of each client in T rounds of each key, (draws, T, N), and the numbers."""
     r = N if part.everyone else int(given.numbers.get("cohort", 3))
     values = {"cohort": r, "dropout": 0.2, "threshold": 1, **given.numbers}
-    hp = _hyper(part, values)
+    hp = hyper(part, values)
 
     def at(t: Array) -> Draw:
         return jax.vmap(lambda key: part.draw(key, t, N, hp))(given.keys())
@@ -316,7 +297,7 @@ def _cohorts(part: Participation, given: Given, T: int = 1) -> tuple[Any, dict[s
 
 def _clients(part: Participation, given: Given) -> None:
     """Weights are at most 1/r, for the r clients that a round calls, and as many take part."""
-    total, values = _cohorts(part, given)
+    total, values = _cohorts(part, given, 2)
     r = values["cohort"]
     live, most = (total[:, 0] > 0).sum(1), float(total.max())
     fewest = int(live[live > 0].min())
@@ -337,11 +318,15 @@ def _clients(part: Participation, given: Given) -> None:
             fewest >= least,
             f"{part.name!r} declares at least {least} clients a round, and calls {fewest}",
         )
-    if part.scheme == "poisson":
-        pair = (total[:, 0, 0] > 0) * (total[:, 0, 1] > 0)
-        said = f"of {part.name!r}, whose scheme is poisson"
-        mean_is((total[:, 0, 0] > 0) * 1.0, r / N, f"The share of a client {said}")
-        mean_is(pair * 1.0, (r / N) ** 2, f"The share of two clients at once {said}")
+    pairs = {"poisson": (r / N) ** 2, "without_replacement": r * (r - 1) / (N * (N - 1))}
+    if part.scheme in pairs:
+        took = (total > 0).astype(np.float64)
+        said = f"of {part.name!r}, whose scheme is {part.scheme}"
+        mean_is(took[:, 0], r / N, f"The share of a client {said}")
+        two = (took[:, 0, :1] * took[:, 0, 1:]).ravel()
+        mean_is(two, pairs[part.scheme], f"The share of two clients at once {said}")
+        again = (took[:, 0] * took[:, 1]).ravel()
+        mean_is(again, (r / N) ** 2, f"The share of a client in two rounds {said}")
 
 
 def _turns(part: Participation, given: Given) -> None:
@@ -365,7 +350,7 @@ def _noise(part: Mechanism, given: Given) -> tuple[Any, Any]:
     """Noise of each key, (draws, D), and the deviation that is declared; 0 where there is none."""
     if part.std is None:
         return np.zeros((DRAWS, D)), np.zeros(D)
-    std, like = part.std(_hyper(part, given.numbers)), jnp.zeros(D)
+    std, like = part.std(hyper(part, given.numbers)), jnp.zeros(D)
     x = jax.jit(jax.vmap(lambda key: part.draw(key, std, like)))(given.keys())
     return np.asarray(x, np.float64), np.broadcast_to(np.asarray(std, np.float64), D)
 
@@ -429,23 +414,54 @@ def _expansion(part: Channel, given: Given) -> None:
 
 
 def _linearity(part: Channel, given: Given) -> None:
-    """Where it is ``linear``, the mean of before(s_i, g_i) is before(s, g) of the means."""
+    """Where it is ``linear``, the mean of messages follows from that of estimates, and so do both ends."""
     if not part.linear:
         return
-    link, _, x = _linked(part)
-    links = jax.tree.map(lambda a: jnp.stack([a, 2 * a, -a]), link)
-    g = jnp.stack([x, x * x, 3 - x])
-    some = [jax.tree.map(lambda a, i=i: a[i], links) for i in range(3)]
-    each = jnp.stack([part.before(own, v) for own, v in zip(some, g, strict=True)])
-    whole = part.before(jax.tree.map(lambda a: a.mean(0), links), g.mean(0))
-    equal(each.mean(0), whole, f"The mean of before and before of the mean of {part.name!r}")
+    x, rng, hp = jnp.linspace(-1.0, 1.0, D), np.random.default_rng(0), _link_hyper(part, given)
+    (links, link), (_, alone) = (part.init(N, x, fused) for fused in (False, True))
+    for _ in range(3):
+        g, noise = (jnp.asarray(rng.normal(size=(N, D)), jnp.float32) for _ in range(2))
+        v = jax.vmap(part.before)(links, g) + noise
+        whole = part.before(alone, g.mean(0)) + noise.mean(0)
+        what = f"The mean of before and before of the mean of {part.name!r}"
+        equal(v.mean(0), whole, what, 1e-4)
+        links = jax.vmap(lambda link, v: _kept(part, link, v, hp))(links, v)
+        link, alone = (
+            part.receive(end, mean, jnp.ones(()), hp, None)[1]
+            for end, mean in ((link, v.mean(0)), (alone, whole))
+        )
+
+
+def _link_hyper(part: Channel, given: Given) -> Any:
+    return hyper(part, given.numbers, carry=0.5)
+
+
+def _kept(part: Channel, link: Any, v: Array, hp: Any) -> Any:
+    """What a client keeps after a message that arrives as it is."""
+    return part.residual(link, v, v) if part.residual else part.after(link, Message(v, None), hp)
+
+
+def _memory(part: Channel, given: Given) -> None:
+    """Where it does not remember, messages change neither end."""
+    link, server, x = _linked(part)
+    hp = _link_hyper(part, given)
+    ends = (
+        (link, server),
+        (
+            _kept(part, link, x, hp),
+            part.receive(server, x, jnp.ones(()), hp, None)[1],
+        ),
+    )
+    same = jax.tree.all(jax.tree.map(lambda a, b: np.array_equal(a, b), *ends))
+    words = f"The channel {part.name!r} declares that it does not remember, and a message changes an end"
+    confirm(part.remembers or same, words)
 
 
 def _shapes(part: Channel, given: Given) -> None:
     """Both ends keep their shapes, and the server's estimate is a vector."""
     link, server, x = _linked(part)
-    hp, message = _hyper(part, given.numbers, carry=0.5), Message(x, None)
-    kept = part.residual(link, x, x) if part.residual else part.after(link, message, hp)
+    hp = _link_hyper(part, given)
+    kept = _kept(part, link, x, hp)
     v, after = part.receive(server, x, jnp.ones(()), hp, None)
     for old, new, end in ((link, kept, "a client"), (server, after, "the server")):
         same = jax.tree.map(jnp.shape, old) == jax.tree.map(jnp.shape, new)
@@ -459,7 +475,7 @@ def _shapes(part: Channel, given: Given) -> None:
 
 def _steps(part: Server, given: Given) -> None:
     """A step keeps the shapes of the state, and starts where clients see x."""
-    hp, x = _hyper(part, given.numbers), jnp.linspace(-1.0, 1.0, D)
+    hp, x = hyper(part, given.numbers), jnp.linspace(-1.0, 1.0, D)
     state = part.init(x, hp)
     equal(part.view(state), x, f"The first point of {part.name!r} and x")
     after = part.step(jax.random.key(0), state, 0.1 * x, None, hp)
@@ -482,8 +498,15 @@ CHECKS: dict[type, dict[str, Callable[[Any, Given], None]]] = {
     Sampler: {"weights": _weights, "law": _law},
     Participation: {"weights": _clients, "turns": _turns},
     Mechanism: {"deviation": _deviation, "independence": _independence},
-    Channel: {"expansion": _expansion, "linearity": _linearity, "shapes": _shapes},
+    Channel: {
+        "expansion": _expansion,
+        "linearity": _linearity,
+        "memory": _memory,
+        "shapes": _shapes,
+    },
     Server: {"steps": _steps},
+    **clients.CHECKS,
+    **sums.CHECKS,
 }
 # the checks of what proofs rest on
 PRIVATE: dict[type, tuple[str, ...]] = {
@@ -491,4 +514,10 @@ PRIVATE: dict[type, tuple[str, ...]] = {
     Participation: ("turns",),
     Mechanism: ("deviation", "independence"),
     Channel: ("expansion",),
+}
+# and those that count too under the noise of a server or in a sum that hides messages
+UNSEEN: dict[type, tuple[str, ...]] = {
+    Participation: ("weights",),
+    Channel: ("linearity", "memory"),
+    Aggregation: ("sum",),
 }

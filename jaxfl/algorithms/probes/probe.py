@@ -11,7 +11,7 @@ import numpy as np
 from jaxfl.algorithms.probes import kernels, parts
 from jaxfl.algorithms.probes.attack import ELSEWHERE, attack
 from jaxfl.algorithms.probes.laws import CheckFailed
-from jaxfl.algorithms.standing import KERNEL, WAY, in_words, standing, users_parts
+from jaxfl.algorithms.standing import KERNEL, WAY, in_words, standing, unseen, users_parts
 from jaxfl.core.errors import one_line
 from jaxfl.core.identity import code_of
 from jaxfl.core.schedules import Schedule
@@ -67,7 +67,7 @@ def _probed(
         with jax.enable_x64(False):
             for role in mine.keys() - {KERNEL}:
                 own = _own({role: mine[role]}, values)
-                parts.check_privacy(mine[role], values, d, **own)
+                parts.check_privacy(mine[role], values, d, unseen(algorithm.body), **own)
             attack(algorithm, values, d)
     except CheckFailed as wrong:
         return Standing(Kind.REFUTED, f"no claim: a probe refutes {words}: {wrong}")
