@@ -21,7 +21,7 @@ from jaxfl.core.errors import InputError, require
 from jaxfl.core.params import closest
 from jaxfl.core.progress import plural
 from jaxfl.engine import results
-from jaxfl.privacy.events import OBSERVED, PROTECTED
+from jaxfl.privacy.events import NEIGHBOURS, OBSERVED, PROTECTED
 from jaxfl.views.words import NAMES, SYMBOLS, number
 
 if TYPE_CHECKING:
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
     import xarray
 
 __all__ = [
+    "IN_SHORT",
     "Array",
     "Grid",
     "final",
-    "in_short",
     "is_sweep",
     "over_seeds",
     "relabelled",
@@ -45,21 +45,12 @@ Array: TypeAlias = npt.NDArray[Any]
 CLOSE = 1e-9  # relative difference up to which two numbers name the same place on an axis
 PER_CLIENT = ("client", "quantile")  # dimensions of metrics of each client, or of their deciles
 TOTALS = ("messages", "coordinates", "gradients", "clamped", "uplink_bits", "downlink_bits")
-
-
-SEEN = {  # by an adversary
-    OBSERVED["local_transcript"]: "messages",
-    OBSERVED["secure_sum"]: "sums",
-    OBSERVED["trusted_server"]: "models",
-    OBSERVED["single_node"]: "models",
-}
-
-
-def in_short(protected: str) -> str:
-    """The unit of privacy, and what the adversary sees."""
-    unit, _, seen = protected.partition(", from an adversary who sees ")
-    who = "client" if unit.startswith("all records") else "record"
-    return f"{who}, {SEEN[seen]}" if seen else ""
+# of each protection the unit, how neighbouring data differ, if not in a replaced one, and what is seen
+RELATION = {"replace_one": "", "add_remove": " added or removed", "zero_out": " zeroed"}
+SEEN = dict(zip(OBSERVED, ("messages", "sums", "models", "its node's models"), strict=True))
+EACH = itertools.product(NEIGHBOURS, SEEN.values())
+SHORT = [f"{unit}{RELATION[relation]}, {seen}" for (unit, relation), seen in EACH]
+IN_SHORT = dict(zip(PROTECTED, ["", *SHORT], strict=True))
 
 
 # --- where a result enters -----------------------------------------------------------------------
@@ -75,7 +66,8 @@ def _as_sweep(ds: xarray.Dataset, called: str) -> xarray.Dataset:
     about = results.config(ds)
     called = called or about["settings"]["algorithm"]
     report = about["privacy"] or {"proven": "inf", "delta": "nan", "flag": False}
-    claimed, known = report.get("claimed"), PROTECTED
+    claimed = report.get("claimed")
+    code = next((i for i, what in enumerate(PROTECTED) if what == report.get("protects")), 0)
     facts = {
         "proven_eps": float(report["proven"]),
         "claimed_eps": math.nan if claimed is None else float(claimed),
@@ -83,7 +75,7 @@ def _as_sweep(ds: xarray.Dataset, called: str) -> xarray.Dataset:
         "flag": np.int8(report["flag"]),
         "noisy": np.int8(about["privacy"] is not None),
         "stated": np.int8({"U": 1, "P": 2}.get(str(report.get("status")), 0)),
-        "protects": np.int32(known.index(report["protects"]) if "protects" in report else 0),
+        "protects": np.int32(code),  # older files do not say it
         "n": np.int32(about["facts"]["n"]),
         "broken": math.nan,
     }
@@ -200,17 +192,18 @@ class Grid:
     def protections(self, short: bool = False) -> list[str]:
         """What the eps of each algorithm is about, in a sentence each, or all in a short one."""
         found: dict[str, list[str]] = {}
-        for name, what in self.cells[["algorithm", "protects"]].drop_duplicates().to_numpy():
-            found.setdefault(what, []).append(str(name))
+        for (name, what), own in self.cells.groupby(["algorithm", "protects"], sort=False):
+            every = self.cells[self.cells["algorithm"] == name]
+            here = [n for n in self.axes if own[n].nunique() == 1 < every[n].nunique()]
+            where = [self.label(n, own[n].iloc[0]) for n in here if len(own) < len(every)]
+            found.setdefault(what, []).append(" with ".join([name, *where]))
         several, said = (
             len(found) > 1,
             [(", ".join(of), what) for what, of in found.items() if what],
         )
-        if short:
-            words = [f"{in_short(what)}" + f" ({who})" * several for who, what in said]
-            return [f"What ε protects, and what the adversary sees: {'; '.join(words)}."] * bool(
-                words
-            )
+        if short and said:
+            words = "; ".join(IN_SHORT[what] + f" ({who})" * several for who, what in said)
+            return [f"What ε protects, and what the adversary sees: {words}."]
         return [f"{who}: " * several + f"ε protects {what}." for who, what in said]
 
     def proofs(self) -> list[str]:

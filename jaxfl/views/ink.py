@@ -315,7 +315,10 @@ def frame(
 
     titles = textwrap.wrap(title, int(width / (CHARACTER * TITLE)))
     lines = textwrap.wrap(" ".join(notes), int(width / (CHARACTER * SMALL)))
-    rows = math.ceil(sum(HANDLE + CHARACTER * SMALL * len(name) for name in key) / width)
+    wide = [HANDLE + CHARACTER * SMALL * len(name) for name in key]
+    fits = (n for n in range(len(key), 1, -1) if sum(map(max, np.array_split(wide, n))) <= width)
+    columns = next(fits, 1)  # each as wide as its longest entry
+    rows = math.ceil(len(key) / columns)
     head, row = EDGE + LEADING * TITLE * len(titles), LEADING * SMALL
     above, below = head + 1.15 * row * rows, EDGE + row * len(lines)
     whole = above + height + below
@@ -332,7 +335,7 @@ def frame(
     if key:
         place: dict[str, Any] = {"loc": "upper center", "bbox_to_anchor": (0.5, 1 - head / whole)}
         handles = [Line2D([], [], **line.look()) for line in key.values()]
-        figure.legend(handles, [*key], ncols=-(-len(key) // rows), **place, **LEGEND)
+        figure.legend(handles, [*key], ncols=columns, **place, **LEGEND)
     return figure
 
 

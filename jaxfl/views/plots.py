@@ -19,7 +19,7 @@ from jaxfl.core.progress import plural
 from jaxfl.engine import results
 from jaxfl.engine.grid import TUNED
 from jaxfl.views import ink
-from jaxfl.views.cells import Grid, is_sweep, over_seeds, relabelled, used
+from jaxfl.views.cells import IN_SHORT, Grid, is_sweep, over_seeds, relabelled, used
 from jaxfl.views.ink import CAP, FLAT, GREY, Line, Panel
 from jaxfl.views.selection import AUTO, CRITERIA, Criterion, criterion_of, publishing, select
 from jaxfl.views.tables import remarks
@@ -115,12 +115,13 @@ def figures(
         grid = Grid.of(select(ds, choose_by, over=over, allow_test=allow_test).ds)
         choose_by = AUTO
     chosen = criterion_of(grid, AUTO if choose_by == "none" else choose_by)
-    drawn, head = {}, grid.heading() if title is None else title
+    # another title leaves what all settings share to the notes
+    drawn, head = {}, (grid.heading(), "") if title is None else (title, f"{grid.heading()}.")
     for rule in _rules(grid, chosen, metrics):
         if not grid.per_client(rule.metric):
-            drawn[f"front-{rule.metric}"] = _front(grid, rule, head)
-            drawn[f"map-{rule.metric}"] = _map(grid, rule, head)
-        drawn[f"curves-{rule.metric}"] = _curves(grid, rule, head)
+            drawn[f"front-{rule.metric}"] = _front(grid, rule, *head)
+            drawn[f"map-{rule.metric}"] = _map(grid, rule, *head)
+        drawn[f"curves-{rule.metric}"] = _curves(grid, rule, *head)
     return {name: figure for name, figure in drawn.items() if figure is not None}
 
 
@@ -161,6 +162,11 @@ class Scene(NamedTuple):
     def values(self, name: str | None) -> list[Any]:
         return [] if name is None else self.cells[name].dropna().unique().tolist()
 
+    def protections(self) -> list[Any]:
+        """What an eps of these cells may protect."""
+        noisy = self.cells[self.cells["noisy"]]
+        return [*(noisy if len(noisy) else self.cells)["protects"].unique()]
+
     def rows(self) -> list[list[tuple[str, pandas.DataFrame]]]:
         """The cells of the panels after their titles; an eps that is not proven is only claimed."""
         out = []
@@ -191,11 +197,13 @@ class Scene(NamedTuple):
 
         every, known = self.grid.ds["algorithm"].values.tolist(), self.values(self.line)
         shades = colormaps["viridis"](np.linspace(0.0, 0.85, len(known)))  # from dark to light
-        noisy = self.cells.groupby("algorithm")["noisy"].any()
+        by_name, several = self.cells.groupby("algorithm"), len(self.protections()) > 1
 
         def look(name: str, value: Any) -> dict[str, Any]:
-            label, line = name + " (no noise)" * (not noisy[name]), str(self.line)
-            out = {"label": label, "color": every.index(name)}
+            own, line = by_name.get_group(name), str(self.line)
+            worth = [IN_SHORT[what] for what in own["protects"].unique()] * several
+            words = "no noise" if not own["noisy"].any() else worth[0] if len(worth) == 1 else ""
+            out = {"label": name + f" ({words})" * bool(words), "color": every.index(name)}
             place = known.index(value) if value in known else -1
             kind = self.grid.label(line, value) if place >= 0 else f"no {self.grid.name(line)}"
             if points:
@@ -276,7 +284,7 @@ def _held(grid: Grid, cells: pandas.DataFrame) -> list[str]:
 # --- notes ---------------------------------------------------------------------------------------
 
 
-def _notes(grid: Grid, cells: pandas.DataFrame, spread: str, *more: str) -> list[str]:
+def _notes(grid: Grid, cells: pandas.DataFrame, setting: str, spread: str, *more: str) -> list[str]:
     """What has to stand under a picture: its privacy, what it says of seeds, and what was chosen."""
     worth: dict[str, list[str]] = {}
     for name, own in cells.groupby("algorithm", sort=False):
@@ -285,13 +293,10 @@ def _notes(grid: Grid, cells: pandas.DataFrame, spread: str, *more: str) -> list
     shared = len(worth) == 1 < cells["algorithm"].nunique()
     out = [f"{words}." if shared else f"{', '.join(who)}: {words}." for words, who in worth.items()]
     seeds, note = grid.ds.sizes["seed"], str(grid.about.get("selection", {}).get("note", ""))
-    out += [
-        *grid.protections(short=True),
-        publishing(grid)[0],
-        f"{spread} over {seeds} seeds." * bool(spread and seeds > 1),
-    ]
+    spread = f"{spread} over {seeds} seeds." * bool(spread and seeds > 1)
+    out += [*grid.protections(short=True), publishing(grid)[0], spread]
     chosen = re.sub(r"\. .*", ".", note).replace(" eps ", " ε ")  # its first sentence
-    return [note for note in (*out, *more, chosen) if note]
+    return [note for note in (setting, *out, *more, chosen) if note]
 
 
 def _worth(cells: pandas.DataFrame, by_eps: bool) -> str:
@@ -347,7 +352,7 @@ def front(bits: Any, values: Any, sign: int = 1) -> list[int]:
     return [int(i) for i in order[losses[order] < before]]
 
 
-def _front(grid: Grid, rule: Criterion, title: str) -> Figure | None:
+def _front(grid: Grid, rule: Criterion, title: str, setting: str) -> Figure | None:
     """None where no setting ended with a value, or nothing says what is good."""
     found = scene(grid, shaded=False)
     scale, axis = across(grid.ds, "uplink_bits")
@@ -362,23 +367,29 @@ def _front(grid: Grid, rule: Criterion, title: str) -> Figure | None:
         return Panel(head, axis, up, drawn, None, scaled(rule.metric))
 
     panels = [[panel(*each) for each in row] for row in found.rows()]
-    notes = _notes(grid, found.cells, "Bars: standard error", *_held(grid, found.cells))
+    several = "Grey: a front for each protection." * (len(found.protections()) > 1)
+    held = _held(grid, found.cells)
+    notes = _notes(grid, found.cells, setting, "Bars: standard error", several, *held)
     whose = "private settings" if found.cells["noisy"].nunique() > 1 else "settings"
+    whose += " of one protection" * bool(several)
     grey = f"Grey: the {whose} that no other of these beats in both bits and value."
     what = f"The final value of each setting against the bits that all clients sent.\n{grey}"
     return _finished(ink.picture(title, panels, notes), what, grid, found.cells)
 
 
 def _marks(found: Scene, ends: pandas.DataFrame, part: pandas.DataFrame, sign: int) -> list[Line]:
-    """The front, a line through the settings of each algorithm, and a point for each setting.
+    """A front of each protection, a line through the settings of each algorithm, and a point for each.
 
-    Settings without noise are on the front only where there are no others.
+    Settings without noise are on a front only where there are no others.
     """
-    own = ends[ends.index.isin(part.index)]
+    own, out = ends[ends.index.isin(part.index)], list[Line]()
     rivals = own[own["noisy"]] if own["noisy"].any() else own
-    best = rivals.iloc[front(rivals["bits"], rivals["value"], sign)]
+    for style, what in enumerate(found.protections()):
+        some = rivals[rivals["protects"] == what]
+        best = some.iloc[front(some["bits"], some["value"], sign)]
+        step = Line("", best["bits"], best["value"], None, "#DDDDDD", style, width=4)
+        out.append(step._replace(steps="steps-post"))
     looks = found.looks(own, points=True)
-    out = [Line("", best["bits"], best["value"], color="#DDDDDD", width=4, steps="steps-post")]
     for label, color in {look["label"]: look["color"] for look in looks}.items():
         some = own[[look["label"] == label for look in looks]].sort_values("bits")
         if len(some) > 1 and _numeric(found.grid, found.line):
@@ -391,7 +402,7 @@ def _marks(found: Scene, ends: pandas.DataFrame, part: pandas.DataFrame, sign: i
 # --- heat maps: the final value over two axes, one panel per algorithm ---------------------------
 
 
-def _map(grid: Grid, rule: Criterion, title: str) -> Figure | None:
+def _map(grid: Grid, rule: Criterion, title: str, setting: str) -> Figure | None:
     """The first two axes, one panel per algorithm, or one axis against the algorithms.
 
     Squares have their values where there is room, and are hatched where one is missing, with the
@@ -424,7 +435,7 @@ def _map(grid: Grid, rule: Criterion, title: str) -> Figure | None:
     columns = min(len(panels), max(1, int((ink.FULL - around) / (CELL[0] * wide + 0.1))))
     width = ink.COLUMN if around + columns * (CELL[0] * wide + 0.1) <= ink.COLUMN else ink.FULL
     rows, square = math.ceil(len(panels) / columns), (width - around) / columns / wide  # in inches
-    notes = _notes(grid, cells, "Means", *_held(grid, cells))
+    notes = _notes(grid, cells, setting, "Means", *_held(grid, cells))
     figure = ink.frame(title, rows * (CELL[1] * max(3, tall) + 0.45), {}, notes, width)
     axs = figure.subplots(rows, columns, sharey=True, squeeze=False).ravel().tolist()
     for i, (ax, name) in enumerate(itertools.zip_longest(axs, panels)):
@@ -472,7 +483,7 @@ def _squares(ax: Any, here: xarray.Dataset, norm: Any, sign: int, inches: float)
 # --- curves: a metric against rounds, bits and gradients, means over seeds with bands ------------
 
 
-def _curves(grid: Grid, rule: Criterion, title: str) -> Figure:
+def _curves(grid: Grid, rule: Criterion, title: str, setting: str) -> Figure:
     """Against rounds alone where there are several rows of panels."""
     found, name = scene(grid), grid.name(rule.metric)
     rows, alongs, notes = found.rows(), list(ALONG), _held(grid, found.cells)
@@ -494,7 +505,8 @@ def _curves(grid: Grid, rule: Criterion, title: str) -> Figure:
     if len(panels[0]) == 1 and len(alongs) > 1:  # its pictures side by side
         panels = [[*itertools.chain(*panels)]]
     spread = "" if grid.per_client(rule.metric) else "Bands: standard error"
-    notes = _notes(grid, found.cells, spread, CROSS * cut, *notes, OF_CLIENTS * (not spread))
+    notes += [OF_CLIENTS] * (not spread)
+    notes = _notes(grid, found.cells, setting, spread, CROSS * cut, *notes)
     what = f"The {name} against {' and '.join(ALONG[along] for along in alongs)} so far."
     return _finished(ink.picture(title, panels, notes), what, grid, found.cells)
 
@@ -594,6 +606,8 @@ def curves(
     setting, *others = ([*run.setting()] for run in runs.values())
     common = ", ".join(words for words in setting if all(words in other for other in others))
     name = common if others else f"{grid.cells['algorithm'].item()}: {common}"
+    if title is not None and name:
+        notes.insert(0, f"{name}.")
     figure = ink.picture(name if title is None else title, rows, notes)
     if path is not None:
         ink.write(figure, Path(path))

@@ -9,7 +9,7 @@ import numpy as np
 
 from jaxfl.core.errors import InputError, require
 from jaxfl.engine.grid import TUNED
-from jaxfl.views.cells import Grid, over_seeds
+from jaxfl.views.cells import IN_SHORT, Grid, over_seeds
 from jaxfl.views.words import number, span
 
 if TYPE_CHECKING:
@@ -123,6 +123,7 @@ def select(
         grid.check_axis(name)
     tuned = (name for name in TUNED if name in grid.axes)
     over = tuple(dict.fromkeys(tuned if over is None else over))
+    _check_protection(grid, over)
     out, lost = _best(grid, rule, over)
     found, warning, note = Grid.of(out), "", ""
     most = found.cells["candidates"].max().item()
@@ -135,6 +136,19 @@ def select(
     chosen = {"criterion": list(rule), "over": list(over), "note": note, "warning": warning}
     out = grid.described(out, axes=spans, selection=chosen)
     return Selection(out, rule, over, most, note, warning)
+
+
+def _check_protection(grid: Grid, over: tuple[str, ...]) -> None:
+    """Raise if a choice would compare settings whose eps protect different things."""
+    kept = [name for name in grid.axes if name not in over]
+    for _, rivals in grid.cells.groupby(kept, dropna=False, sort=False):
+        known = rivals[(rivals["protects"] != "") | ~rivals["noisy"]]
+        each = known.drop_duplicates("protects").to_dict("records")
+        for axis in (n for n in over if len(each) > 1 and each[0][n] != each[1][n]):
+            value = each[0][axis]
+            said = [f"{one[axis]} ({IN_SHORT[one['protects']] or 'nothing'})" for one in each[:2]]
+            words = f"would choose between {' and '.join(said)}, whose eps protect different things"
+            raise InputError(words, f"keep one, as with --where {axis}={value}", over=axis)
 
 
 def publishing(grid: Grid) -> tuple[str, str]:

@@ -20,7 +20,7 @@ from jaxfl.core.links import Links
 from jaxfl.core.params import number as in_range
 from jaxfl.core.progress import plural
 from jaxfl.privacy.claims import understates
-from jaxfl.views.cells import Array, Grid, in_short, is_sweep, over_seeds, relabelled, used
+from jaxfl.views.cells import IN_SHORT, Array, Grid, is_sweep, over_seeds, relabelled, used
 from jaxfl.views.selection import Criterion, criterion_of, publishing
 from jaxfl.views.words import estimate, number, prefix, span
 
@@ -322,9 +322,7 @@ def _privacy(grid: Grid) -> list[Column]:
     kept = list(map(eps_words, cells["noisy"], cells["proven_eps"], cells["stated"]))
     claimed = _known(cells["claimed_eps"].where(cells["noisy"]))
     out = [Column("claimed_eps", "claimed ε", claimed), Column("proven_eps", "proven ε", kept)]
-    out.append(
-        Column("protects", "protects", [in_short(what) or None for what in cells["protects"]])
-    )
+    out.append(Column("protects", "protects", _protected(cells)))
     if cells["flag"].any():
         alarms = [(name, held) for name, (held, _) in _alarms(cells).items()]
         red = [", ".join(name for name, held in alarms if held[i]) for i in range(len(cells))]
@@ -332,6 +330,11 @@ def _privacy(grid: Grid) -> list[Column]:
     if cells["delta_of_eps"].nunique() > 1 and "delta" not in grid.axes:
         out.append(Column("delta", "δ", cells["delta_of_eps"].tolist()))
     return out
+
+
+def _protected(cells: pandas.DataFrame) -> list[str | None]:
+    """What the eps of each cell protects, in short."""
+    return [IN_SHORT[what] or None for what in cells["protects"]]
 
 
 def _alarms(cells: pandas.DataFrame) -> dict[str, tuple[Array, str]]:
@@ -507,7 +510,7 @@ def compare(
     ]
     paired = bool(draws[0][0] and draws[0] == draws[1])
     lines = [_measured(one, two, name, paired) for name in [*shown, "uplink_bits"]]
-    lines.append(_proven(one.cells, two.cells))
+    lines += _guarantees(one.cells, two.cells)
     places = one.cells[varied].itertuples(index=False, name=None)
     each = zip(places, zip(*lines, strict=True), strict=True)
     rows = [(*place, *line) for place, cell in each for line in cell if line]
@@ -519,6 +522,7 @@ def compare(
         how = "paired by seed" if paired else "of unpaired seeds"
         notes.append(f"± standard error over seeds; differences are {how}.")
     notes.append(f"A difference is {names[1]} minus {names[0]}.")
+    notes += _protections(one, two, names)
     shared = f": {plural(len(pairs), 'common setting')}" * (not alone)
     return Table(f"{names[0]} and {names[1]}{shared}", by_rows(heads, rows), tuple(notes))
 
@@ -566,15 +570,28 @@ def _measured(a: Grid, b: Grid, name: str, paired: bool) -> list[tuple[Value, ..
     return [(words, *line) for line in zip(one, two, differ, strict=True)]
 
 
-def _proven(a: pandas.DataFrame, b: pandas.DataFrame) -> list[tuple[Value, ...]]:
-    """The proven eps of every cell; nothing where neither side has noise."""
+def _guarantees(a: pandas.DataFrame, b: pandas.DataFrame) -> list[list[tuple[Value, ...]]]:
+    """Of every cell the proven eps, and what it protects; nothing where neither side has noise.
+
+    Two eps have a difference only where they protect the same.
+    """
     sides = [map(eps_words, c["noisy"], c["proven_eps"], c["stated"]) for c in (a, b)]
-    out: list[tuple[Value, ...]] = []
-    for x, y in zip(*sides, strict=True):
-        known = isinstance(x, float) and isinstance(y, float)
+    eps, what = list[tuple[Value, ...]](), list[tuple[Value, ...]]()
+    for x, y, p, q in zip(*sides, _protected(a), _protected(b), strict=True):
+        known = isinstance(x, float) and isinstance(y, float) and p == q
         noise = (x, y) != ("no noise", "no noise")
-        out.append(("proven ε", x, y, y - x if known else None) if noise else ())
-    return out
+        eps.append(("proven ε", x, y, y - x if known else None) if noise else ())
+        what.append(("protects", p, q, None) if noise else ())
+    return [eps, what]
+
+
+def _protections(a: Grid, b: Grid, names: tuple[str, str]) -> list[str]:
+    """Notes on what the eps of both protects."""
+    said = dict(zip(names, (a.protections(), b.protections()), strict=True))
+    if (a.cells["protects"].to_numpy() == b.cells["protects"].to_numpy()).all():
+        return said[names[0]]
+    each = [f"In {name}, {what}" for name, own in said.items() for what in own]
+    return [*each, "Where eps protects something else, neither side is the better one."]
 
 
 def _settings(a: Grid, b: Grid) -> Iterator[tuple[str, ...]]:

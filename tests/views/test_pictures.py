@@ -18,7 +18,7 @@ from told import mistakes, refused
 import jaxfl
 from jaxfl.engine import results
 from jaxfl.views import ink, plots
-from jaxfl.views.cells import Grid
+from jaxfl.views.cells import Grid, restrict
 from jaxfl.views.ink import PALETTE
 from jaxfl.views.plots import draw, front
 from jaxfl.views.selection import select
@@ -26,6 +26,7 @@ from jaxfl.views.selection import select
 pytestmark = pytest.mark.once
 
 THREE = ("soteriafl_sgd", "ldp_sgd", "fedsgd")
+KINDS = ("front", "map", "curves")
 FIVE = ("soteriafl_sgd", "soteriafl_svrg", "soteriafl_saga", "cdp_sgd", "ldp_sgd")
 
 
@@ -279,8 +280,56 @@ def test_what_adds_no_noise_is_on_no_front(drawn: dict[str, Figure]) -> None:
     assert "Grey: the private settings that no other of these beats" in words(figure)
 
 
+def test_a_front_connects_settings_of_one_protection(drawn: dict[str, Figure]) -> None:
+    """The others have fronts of their own, and the legend says which; one is enough for equals."""
+    ds = grids.grid({"eps": (1.0, 5.0), "omega": (1.0, 9.0)}, algorithms=FIVE[2:])
+    protects = xarray.zeros_like(ds["flag"], dtype=np.int32)
+    for codes in ((1, 1, 1), (1, 2, 1), (2, 2, 14)):  # in messages, in sums, of clients in sums
+        draw(ds.assign(protects=protects + xarray.DataArray([*codes], dims="algorithm")), ".")
+        figure, several = drawn["front-loss"], len({*codes}) > 1
+        for ax in panels(figure)[:2]:
+            steps = [line for line in ax.get_lines() if line.get_color() == "#DDDDDD"]
+            assert len(steps) == len({*codes})
+            assert len({str(line._unscaled_dash_pattern) for line in steps}) == len(steps)
+            dots = [line for line in ax.get_lines() if line.get_marker() in ("o", "s", "*")]
+            whose = [FIVE[2:][PALETTE.index(line.get_color())] for line in dots]
+            at = [(*line.get_xdata(), *line.get_ydata()) for line in dots]
+            for line, code in zip(steps, dict.fromkeys(codes), strict=True):
+                owns = [codes[FIVE[2:].index(name)] == code for name in whose]
+                own = np.array(at)[owns]
+                assert line.get_xydata().tolist() == own[front(*own.T)].tolist()
+        words_of = {1: "record, messages", 2: "record, sums", 14: "client, sums"}
+        pairs = zip(FIVE[2:], codes, strict=True)
+        named = [name + f" ({words_of[code]})" * several for name, code in pairs]
+        assert legend(figure)[:3] == legend(drawn["curves-loss"])[:3] == named
+        assert ("a front for each protection" in words(figure)) == several
+
+
+@pytest.mark.parametrize("title", [None, "Mine", ""])
+def test_a_picture_says_the_eps_that_it_is_cut_to(
+    drawn: dict[str, Figure], ds: xarray.Dataset, title: str | None
+) -> None:
+    draw(
+        restrict(grids.grid({"eps": (1.0, 8.0), "omega": (1.0, 9.0)}), {"eps": 8}), ".", title=title
+    )
+    assert [*drawn] == [f"{kind}-{of}" for of in ("loss", "test_accuracy") for kind in KINDS]
+    for figure in drawn.values():
+        shown = [text.get_text().replace("\n", " ") for text in figure.texts]
+        assert sum("clients, ε = 8, 3 seeds" in text for text in shown) == 1
+        assert (shown[0] == "Mine") == (title == "Mine")
+    texts = " ".join(text.get_text() for text in plots.curves(ds, title=title).texts)
+    assert "ε = 20" in texts
+    assert texts.count("logistic on data, 5 clients") == 1
+
+
 def test_nothing_covers_the_data(drawn: dict[str, Figure]) -> None:
-    draw(grids.grid({"eps": (1.0, 5.0), "omega": (1.0, 9.0)}, algorithms=FIVE), ".")
+    """Nor do words leave the picture."""
+    ds = grids.grid({"eps": (1.0, 5.0), "omega": (1.0, 9.0)}, algorithms=FIVE)
+    draw(ds.isel(eps=[0]), ".")
+    (key,) = drawn["front-loss"].legends
+    drawn["front-loss"].draw_without_rendering()
+    assert drawn["front-loss"].bbox.containsx(key.get_window_extent().x0)
+    draw(ds, ".")
     for name, figure in drawn.items():
         figure.draw_without_rendering()
         boxes = [text.get_window_extent() for text in figure.texts]

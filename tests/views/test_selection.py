@@ -106,6 +106,24 @@ def test_what_is_best(ds: xarray.Dataset) -> None:
     assert np.isnan(both["chosen_omega"].sel(algorithm="ldp_sgd")).all()
 
 
+def test_a_choice_is_among_equal_protection() -> None:
+    """Also of a noise against none; where nothing is known of a setting it competes."""
+    ds = grids.grid({"participation": ("everyone", "poisson"), "lr": (0.1, 0.3)})
+    protects, many = ds["flag"] * 0 + 1, ds["participation"] == "poisson"
+    for codes in (protects, protects.where(~many, 0)):
+        same = select(ds.assign(protects=codes), over=["participation"])
+        assert same.ds["chosen_participation"].values.tolist() == [["everyone"] * 2] * 2
+    both = ds.assign(protects=protects.where(~many, 5))
+    said = "everyone .record, messages. and poisson .record added or removed, messages., whose eps"
+    refused(lambda: select(both, over=["participation"]), f"would choose between {said} protect")
+    assert select(both).over == ("lr",)
+    assert (
+        select(restrict(both, {"participation": "poisson"}), over=["participation"]).candidates == 1
+    )
+    free = ds.assign(protects=protects.where(~many, 0), noisy=ds["noisy"].where(~many, 0))
+    refused(lambda: select(free, over=["participation"]), "and poisson .nothing., whose eps")
+
+
 def test_nothing_is_chosen_where_all_diverged() -> None:
     """Nor what has not run yet."""
     chosen = select(grids.grid(diverged={"omega": 9.0}))

@@ -14,7 +14,7 @@ from told import refused
 
 import jaxfl
 from jaxfl.engine import results
-from jaxfl.views.cells import Grid, final, restrict
+from jaxfl.views.cells import IN_SHORT, Grid, final, restrict
 from jaxfl.views.selection import select
 from jaxfl.views.tables import BROKEN, FLAG, UNPROVEN, Column, Estimate, Table, compare, table
 from jaxfl.views.words import estimate, number, prefix
@@ -129,6 +129,10 @@ def test_what_an_eps_protects_is_said_and_only_equals_compete(a_run: jaxfl.Run) 
     assert f"{who} who sees only the sum of the clients' messages." in shown.notes
     (one,) = read(table(a_run.dataset()))
     assert one["protects"] == "record, messages"
+    assert len({*IN_SHORT.values()}) == len(IN_SHORT)
+    for codes in ((1, 1, 1), (1, 5, 5), (1, 5, 9)):  # a record replaced, added or removed, zeroed
+        each = found["protects"] * 0 + xarray.DataArray([*codes], dims="algorithm")
+        assert len(table(found.assign(protects=each)).best) == len({*codes})
     about = found["protects"].attrs
     assert (
         about["flag_meanings"].split("; ")[int(found["protects"].values.flat[0])].startswith("all")
@@ -254,6 +258,31 @@ def test_a_difference_of_unpaired_seeds(how: str) -> None:
     row = rows_of(compare(a, b), "loss")[0]
     error = math.hypot(row["a A"].error, row["b B"].error)
     assert row["difference"].error == pytest.approx(error, rel=1e-12)
+
+
+def test_two_eps_are_compared_where_they_protect_the_same() -> None:
+    a = grids.grid({"eps": (1.0, 5.0)}, algorithms=THREE[1:])
+    a["protects"] = (a["flag"] * 0 + 1).where(a["noisy"] > 0, 0)
+    b = a.assign(
+        protects=a["protects"].where(a["protects"] == 0, 2), proven_eps=a["proven_eps"] - 0.5
+    )
+    alike, unlike = compare(a, b.assign(protects=a["protects"])), compare(a, b)
+    who = "one record of one client, replaced by another, from an adversary who sees"
+    said = [
+        f"{who} every message of every client.",
+        f"{who} only the sum of the clients' messages.",
+    ]
+    for found, other, difference in ((alike, "messages", -0.5), (unlike, "sums", None)):
+        assert [row["difference"] for row in rows_of(found, "proven ε")] == [difference] * 2
+        sides = [(row["a A"], row["b B"]) for row in rows_of(found, "protects")]
+        assert sides == [("record, messages", f"record, {other}")] * 2
+        assert not found.best
+    assert f"ldp_sgd: ε protects {said[0]}" in alike.notes
+    assert {
+        f"In {side}, ldp_sgd: ε protects {what}" for side, what in zip("AB", said, strict=True)
+    } < {*unlike.notes}
+    assert "neither side is the better one" in unlike.text()
+    assert "neither side" not in alike.text()
 
 
 def test_what_is_on_one_side_only() -> None:
