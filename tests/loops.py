@@ -20,6 +20,10 @@ def shrunk(g: np.ndarray, most: float) -> np.ndarray:
     return g * min(1.0, most / max(np.linalg.norm(g), 1e-300))
 
 
+def softened(g: np.ndarray, most: float) -> np.ndarray:
+    return g * most / (most + np.linalg.norm(g))
+
+
 def largest(u: np.ndarray, k: int) -> np.ndarray:
     """The k largest entries, zero elsewhere."""
     out = np.zeros_like(u)

@@ -127,7 +127,15 @@ ROWS += (
     ),
     Row("sdm_dsgd", {**QUIET, "batch": 4, "k": 6}, per_round(1, 4), None, 0, everyone=True),
     Row("dp_dsgd", {**QUIET, "batch": 4}, per_round(1, 4), False, 0, everyone=True, quick=False),
-    Row("porter_dp", {**QUIET, "batch": 4, "k": 4}, per_round(1, 4), None, 0, everyone=True),
+    Row(
+        "porter_dp",
+        {**QUIET, "batch": 4, "k": 4},
+        per_round(1, 4),
+        None,
+        0,
+        everyone=True,
+        axis="clip",
+    ),
     Row(
         "porter_gc",
         {"lr": 0.2, "clip": 2.0, "batch": 4, "k": 4},

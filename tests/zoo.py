@@ -90,12 +90,13 @@ def point(model: Model, seed: int, dtype: Any = np.float32) -> Any:
     return jnp.asarray(np.random.default_rng(seed).normal(size=model.dim) / 2, dtype)
 
 
-def shortened(g: np.ndarray, bound: float, ends: Any = ()) -> np.ndarray:
+def shortened(g: np.ndarray, bound: float, ends: Any = (), smooth: bool = False) -> np.ndarray:
     """Gradients (b, d) within the bound; of K layers with these ends each within bound / sqrt(K)."""
     layers = np.split(g, ends, axis=1)
     most = bound / np.sqrt(len(layers))
+    longer = np.add if smooth else np.maximum
     norms = (np.linalg.norm(part, axis=1, keepdims=True) for part in layers)
-    return np.hstack([p * most / np.maximum(most, n) for p, n in zip(layers, norms, strict=True)])
+    return np.hstack([p * most / longer(most, n) for p, n in zip(layers, norms, strict=True)])
 
 
 def sums(
@@ -130,7 +131,7 @@ def sums(
         )
 
     def short(g: np.ndarray) -> np.ndarray:
-        return shortened(g, bound, ends)
+        return shortened(g, bound, ends, kernel.smooth)
 
     u = np.asarray(weight, np.float64)
     both = 2 * g + u[:, None] * h

@@ -28,11 +28,12 @@ from jaxfl.core.types import (
 )
 from jaxfl.parts.aggregations import COLLUDING
 from jaxfl.parts.storage import STORAGES
+from jaxfl.problems.clipping import CLIPPINGS
 from jaxfl.privacy.events import NoClaim
 from jaxfl.rounds import transcript
 from jaxfl.rounds.plain import Plain
 
-__all__ = ["by_messages", "by_rules", "compose", "in_plain", "stored"]
+__all__ = ["by_messages", "by_rules", "clipping_as", "compose", "in_plain", "stored"]
 
 KEEP = "which keep nothing of a client that may be rounded: leave it out"
 FLOAT_BITS = 32  # every number on the wire is a 32-bit float
@@ -187,6 +188,7 @@ def _described(name: str, body: AnyBody) -> tuple[tuple[str, str], ...]:
         *((role, getattr(part, "name", absent.get(role, ""))) for role, part in body.roles.items()),
         ("clip", body.clip),
         ("noise", body.noise),
+        *((("clipping", body.clipping),) if body.clipping != "hard" else ()),
         *_storage(name, body),
     )
 
@@ -256,6 +258,18 @@ def stored(algorithm: Algorithm, storage: str) -> Algorithm:
     parts = (*others, *_storage(algorithm.name, body))
     made = algorithm._replace(init=body.init, round=body.round, parts=parts, body=body)
     return derived(made, algorithm)
+
+
+def clipping_as(algorithm: Algorithm, clipping: str) -> Algorithm:
+    """Return the algorithm with all that it clips clipped as :mod:`jaxfl.problems.clipping` names it."""
+    choice("clipping", clipping, CLIPPINGS)
+    body: Any = algorithm.body
+    known = body is not None or clipping == "hard"
+    applies(known, algorithm.name, "whose rounds no parts describe: leave it out", clipping=clipping)
+    if body is None or clipping == body.clipping:
+        return algorithm
+    body = body._replace(clipping=clipping)
+    return _with_rounds(algorithm, body)._replace(parts=_described(algorithm.name, body))
 
 
 def by_messages(algorithm: Algorithm) -> Algorithm:

@@ -32,6 +32,7 @@ from jaxfl.core.types import (
 from jaxfl.parts import channels, graphs, sampling, servers
 from jaxfl.parts.aggregations import unless_plain
 from jaxfl.parts.compressors import identity
+from jaxfl.problems.clipping import CLIPPINGS
 from jaxfl.rounds.federated import Federated
 from jaxfl.rounds.gossip import Gossip, Rule
 
@@ -67,7 +68,7 @@ GAP = Param(
     open_low=True,
     high=LARGEST,
 )
-WAYS = {"clip": ("example", "batch"), "noise": ("fused", "per_client")}
+WAYS = {"clip": ("example", "batch"), "noise": ("fused", "per_client"), "clipping": CLIPPINGS}
 UNKNOWN = "L of this model is unknown"
 ASKED_OMEGA = "from the given omega"
 EPS = 5.0  # where no way to set the noise is given

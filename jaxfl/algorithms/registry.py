@@ -20,7 +20,7 @@ from jaxfl.algorithms import (
     reshef,
     soteriafl,
 )
-from jaxfl.algorithms.composition import stored
+from jaxfl.algorithms.composition import clipping_as, stored
 from jaxfl.algorithms.paper import Paper
 from jaxfl.algorithms.roles import ROLES, check_parts, named, names_of
 from jaxfl.core.errors import InputError, require, shown
@@ -53,7 +53,7 @@ PAPERS: tuple[Paper, ...] = tuple(
         dicesgd,
     )
 )
-PARTS = frozenset({*ROLES, "storage"})  # exchanged by name beside hyper-parameters
+PARTS = frozenset({*ROLES, "storage", "clipping"})  # exchanged by name beside hyper-parameters
 ALGORITHMS: dict[str, Callable[..., Algorithm]] = {}
 TABLES: dict[str, dict[str, Callable[..., Any]]] = {  # of what has a name, by its kind
     "algorithm": ALGORITHMS,
@@ -133,8 +133,10 @@ def algorithm(name: str, **parts: Any) -> Algorithm:
     jaxfl.core.errors.InputError: There is no algorithm 'soteriafl_sgb': did you mean 'soteriafl_sgd'?
 
     ``storage`` is how what clients remember is kept: exact, or rounded to bfloat16 or float16.
+    ``clipping`` is how all that the algorithm clips is clipped: hard, ``g min(1, G/|g|)``, or smooth,
+    ``g G/(G + |g|)``; by default as in its paper.
     """
-    storage = parts.pop("storage", "exact")
+    storage, clipping = parts.pop("storage", "exact"), parts.pop("clipping", None)
     if not isinstance(name, str):
         raise InputError(
             f"name = {shown(name)} has to be the name of an algorithm, as in algorithm('cdp_sgd')."
@@ -145,13 +147,13 @@ def algorithm(name: str, **parts: Any) -> Algorithm:
     roles = names_of(make)
     for role in parts:
         if roles is not None and role not in roles:
-            raise InputError(closest(f"part of {name} named", role, {*roles, "storage"}))
+            raise InputError(closest(f"part of {name} named", role, {*roles, "storage", "clipping"}))
     parts = named(parts)
     check_parts(name, parts)
     made = make(**parts) if name in OWN else _once(make, tuple(sorted(parts.items())))
     if not isinstance(made, Algorithm):
         raise InputError(f"{name} has to return an Algorithm, and returned {shown(made)}.")
-    return stored(made, storage)
+    return stored(made if clipping is None else clipping_as(made, clipping), storage)
 
 
 def _made(make: Callable[..., Algorithm], parts: tuple[tuple[str, Any], ...]) -> Algorithm:

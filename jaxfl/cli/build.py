@@ -39,6 +39,7 @@ def choose_algorithm(setup: Setup) -> Algorithm:
     parts = {role: value for role, value in given.items() if value is not None}
     modes = {"clip": setup.clip_mode, "noise": setup.noise_draw, "storage": setup.storage}
     modes = {role: mode for role, mode in modes.items() if mode not in ("example", "fused")}
+    modes |= {"clipping": setup.clipping} if setup.clipping else {}
     made = algorithm(name, **parts, **modes)
     used = dict(made.parts)
     for role, value in parts.items():

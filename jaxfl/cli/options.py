@@ -133,6 +133,8 @@ class Setup:
                                 erdos_renyi:P,SEED
       --clip-mode HOW           example (default) clips each example's gradient; batch clips only their
                                 mean, which gives no per-record privacy unless --gradient-bound is given
+      --clipping HOW            hard scales what is longer than the bound G to G; smooth scales everything, by
+                                G/(G + norm) (default: that of the algorithm, hard but for porter_*)
       --noise HOW               calibrated (default) takes the least noise for which an accountant proves
                                 --eps; paper takes the noise of the paper's formula
       --noise-draw HOW          fused (default) draws the noise of the clients' mean once, where only the
@@ -191,6 +193,7 @@ class Setup:
     aggregation: str | None = _built(None)
     graph: str | None = _built(None)
     clip_mode: str = _built("example", Among("example", "batch"))
+    clipping: str | None = _built(None, Among("hard", "smooth"))
     noise: str = option("calibrated", Among("calibrated", "paper"))
     noise_draw: str = _built("fused", Among("fused", "per_client"))
     storage: str = _built("exact", Among("exact", "bfloat16", "float16"))

@@ -26,11 +26,11 @@ __all__ = ["parameters", "question_parser", "run_account", "run_audit", "run_cal
 
 # Options whose values are words; all others take numbers, or are flags.
 TEXTS = (
-    "adjacency", "algorithm", "as", "clip_mode", "compressor", "find", "method", "name",
-    "noise", "sampler", "seen",
+    "adjacency", "algorithm", "as", "clip_mode", "clipping", "compressor", "find", "method",
+    "name", "noise", "sampler", "seen",
 )  # fmt: skip
 # Options of `jaxfl audit` that jaxfl.audit.attack.audit has not: parts, and counts with default and least
-EXCHANGED = {"clip_mode": "clip", "sampler": "sampler", "compressor": "compressor"}
+EXCHANGED = {"clip_mode": "clip", **{r: r for r in ("clipping", "sampler", "compressor")}}
 COUNTS = {"samples": (1000, 1), "rounds": (100, 1), "runs": (10_000, 20), "seed": (0, 0)}
 # Parameters of jaxfl.audit.attack.audit that are no options.
 NO_OPTIONS = {
@@ -124,6 +124,7 @@ def run_audit(words: Sequence[str]) -> None:
       --sampler NAME            replace the algorithm's sampler
       --compressor NAME         replace the algorithm's compressor
       --clip-mode HOW           example (default) or batch
+      --clipping HOW            hard or smooth (default: that of the algorithm)
       --turning E               let the adversary flip the sign of the record's gradient in every E-th
                                 round, as SVRG and SPIDER need, whose differences otherwise cancel it
       --confidence P            confidence of the bound (default: 0.95)

@@ -385,6 +385,8 @@ class Kernel(NamedTuple):
         layers: how many are clipped each to G/sqrt(layers).  Of several, inner products and the c of
             ``scale`` and ``combine`` have shape (b, layers).
         split: () -> the kernel of several layers; None: there is one.
+        smooth: whether gradients are clipped smoothly, see :mod:`jaxfl.problems.clipping`; by ``inner``
+            and ``scale``.
     """
 
     factors: Callable[[Array, PyTree], PyTree]
@@ -399,6 +401,7 @@ class Kernel(NamedTuple):
     convolves: bool = False
     layers: int = 1
     split: Callable[[], Kernel] | None = None
+    smooth: bool = False
 
 
 @compared_by_identity
@@ -1044,6 +1047,8 @@ class AnyBody(Protocol):
     def own(self) -> Mechanism: ...  # the noise that a client adds to its message
     @property
     def clip(self) -> str: ...
+    @property
+    def clipping(self) -> str: ...  # hard or smooth
     @property
     def noise(self) -> str: ...
     @property

@@ -30,7 +30,9 @@ class Point(NamedTuple):
 
 def at_point(gradient: Gradient, model: Model, shared: PyTree, x: Array, hp: Hyper) -> Point:
     """The gradient at x, to be evaluated for any rows."""
-    kernel = model.kernel if gradient.kernel is None else gradient.kernel(model, hp)
+    kernel = model.kernel
+    if gradient.kernel is not None:
+        kernel = gradient.kernel(model, hp)._replace(smooth=kernel.smooth)
     terms = gradient.terms(shared, x, hp)
     slope, jitter = jax.grad(model.regularizer), gradient.jitter
     public = slope(x) if gradient.public is None else gradient.public(shared, slope, x, hp)

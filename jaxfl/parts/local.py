@@ -161,7 +161,8 @@ def steps(
         theta, _, gradients = loop(tau, most, step, start)
         g = x - theta
         own = pull.after(g, shared, own, hp)
-        return (clip(g, hp["update_clip"]) if bounded else g), (turns + 1, own), gradients
+        g = clip(g, hp["update_clip"], model.kernel.smooth) if bounded else g
+        return g, (turns + 1, own), gradients
 
     def message_bound(values: Values) -> MessageBound:
         if bounded:

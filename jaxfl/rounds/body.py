@@ -67,6 +67,7 @@ class Body(NamedTuple):
         storage: in which clients keep vectors: "exact", the precision of the model; or "bfloat16",
             "float16".
         messages: whether every message is computed, also where only their mean matters.
+        clipping: "hard", ``g min(1, G/|g|)``; or "smooth", ``g G/(G + |g|)``.
     """
 
     estimator: Estimator
@@ -81,6 +82,7 @@ class Body(NamedTuple):
     aggregation: Aggregation | None = None
     storage: str = "exact"
     messages: bool = False
+    clipping: str = "hard"
 
     @property
     def linear(self) -> bool:

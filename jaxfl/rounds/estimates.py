@@ -122,7 +122,8 @@ def own_estimate(body: Body, context: RoundContext) -> Estimate:
         )
         g = g if work.base is None else g + work.base
         g = g if body.regularizer_apart else g + context.point.public
-        return (clip(g, context.hp["clip"]) if body.clip == "batch" else g), factors
+        smooth = context.point.kernel.smooth
+        return (clip(g, context.hp["clip"], smooth) if body.clip == "batch" else g), factors
 
     return estimate
 

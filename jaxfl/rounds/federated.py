@@ -26,6 +26,7 @@ from jaxfl.data.samples import numbers
 from jaxfl.parts.gradients import at_point
 from jaxfl.parts.mechanisms import normal
 from jaxfl.parts.storage import packed
+from jaxfl.problems.clipping import clipped_as
 from jaxfl.rounds import blocks, estimates, messages
 from jaxfl.rounds.blocks import Block, ClientBlock, Estimate, RoundContext
 from jaxfl.rounds.body import Body, ServerState
@@ -66,6 +67,7 @@ class Federated(Body):
 
     def init(self, key: Key, problem: Problem, hp: Hyper) -> tuple[ServerState, Info]:
         """The state before the first round, and the counts of computing it."""
+        problem = clipped_as(problem, self.clipping)
         x = blocks.start(key, problem)
         if self.local is None:
             memory = self.estimator.memory.init(problem, x, hp, self.pooled, self.storage)
@@ -89,7 +91,7 @@ class Federated(Body):
         self, key: Key, state: ServerState, problem: Problem, hp: Hyper
     ) -> tuple[RoundContext, ServerState, Array]:
         """The context of this round, the state with it, and the number of gradients evaluated."""
-        keys, t = blocks.streams(key), state.t
+        keys, t, problem = blocks.streams(key), state.t, clipped_as(problem, self.clipping)
         hp = blocks.paced(self.estimator.pace, keys, t, hp)
         x = self.server.view(state.server)
         gradients, gradient = jnp.int32(0), self.estimator.gradient
@@ -138,7 +140,7 @@ class Federated(Body):
             blocks.put(cohort, old, new)
             for old, new in ((state.local, local), (state.links, links))
         )
-        shared, base = state.shared, self._base(state)
+        shared, base, problem = state.shared, self._base(state), context.problem
         if step is not None:
             base = base + step
         if bases is not None:

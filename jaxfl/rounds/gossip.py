@@ -42,7 +42,7 @@ from jaxfl.parts.graphs import Graph
 from jaxfl.parts.mechanisms import noiseless, normal
 from jaxfl.parts.sampling import everyone
 from jaxfl.parts.servers import LR
-from jaxfl.problems.clipping import clip
+from jaxfl.problems.clipping import clip, clipped_as
 from jaxfl.rounds.blocks import ClientBlock, client_keys, paced, start, streams, take
 from jaxfl.rounds.estimates import draw_rows
 from jaxfl.rounds.messages import Seen, in_full, release
@@ -148,6 +148,7 @@ class Network(NamedTuple):
         participation: who takes part, which is everyone.
         clip: "example"; or "batch": the whole estimate, which bounds no record's influence.
         noise: "per_client": each client draws its own.
+        clipping: "hard", ``g min(1, G/|g|)``; or "smooth", ``g G/(G + |g|)``.
     """
 
     estimator: Estimator
@@ -158,6 +159,7 @@ class Network(NamedTuple):
     participation: Participation = everyone()
     clip: str = "example"
     noise: str = "per_client"
+    clipping: str = "hard"
 
 
 @provenance.body
@@ -224,7 +226,8 @@ class Gossip(Network):
         self, key: Key, state: NetworkState, problem: Problem, hp: Hyper
     ) -> tuple[NetworkState, Info, Array, list[Array]]:
         """The new state and the counts of a round, the noised estimates, and what clients send."""
-        keys, t, model, x = streams(key), state.t, problem.model, state.x
+        keys, t, x = streams(key), state.t, state.x
+        model = clipped_as(problem, self.clipping).model
         hp, n = paced(self.estimator.pace, keys, t, hp), problem.n
         index = jnp.arange(n)
         noise, mask, points = client_keys([keys.noise, keys.mask, keys.points], index, t)
@@ -237,7 +240,7 @@ class Gossip(Network):
         def estimate(x: Array, weight: Array, batch: Any, noise: Key, points: Key) -> Array:
             point = at_point(self.estimator.gradient, model, (), x, hp)
             g = evaluated(point, weight, batch, points)[0] + point.public
-            g = clip(g, hp["clip"]) if self.clip == "batch" else g
+            g = clip(g, hp["clip"], point.kernel.smooth) if self.clip == "batch" else g
             return g + normal(noise, self.mechanism, g, hp)
 
         g = jax.vmap(estimate)(x, rows.weight, take(problem.train, who, rows), noise, points)

@@ -100,7 +100,7 @@ class Plain(Federated):
             shared = self.local.close(shared, v, now.rate, jnp.sum(cohort.weight), hp)
         if (refresh := self.estimator.memory.refresh) is not None:
             coin = at(now.keys.refresh, t)
-            shared, bases, more = refresh(coin, shared, bases, now.x, problem, hp)
+            shared, bases, more = refresh(coin, shared, bases, now.x, now.problem, hp)
             gradients = gradients + more
         gradients = gradients + jnp.sum(jnp.where(live, sent.own.gradients, 0))
         coordinates = jnp.sum(jnp.where(live, sent.coordinates, 0))
@@ -125,7 +125,7 @@ def estimate(body: Plain, now: RoundContext, me: ClientBlock, noise: Key) -> Est
     g, new = evaluated(now.point, rows.weight, batch, points, stored=stored)
     g = g if me.base is None else g + me.base
     g = g if body.regularizer_apart else g + now.point.public
-    g = clip(g, now.hp["clip"]) if body.clip == "batch" else g
+    g = clip(g, now.hp["clip"], kernel.smooth) if body.clip == "batch" else g
     base, local = me.base, me.local if table is None else table.absorb(me.local, rows, new)
     if estimator.memory.follow is not None and base is not None:
         change = new if stored is None else kernel.combine((1.0, -1.0), (new, stored))

@@ -12,10 +12,10 @@ from jax.extend.core import primitives
 from told import refused
 from zoo import FEATURES, ZOO, Entry, close, examples, point, shortened, sums
 
-from jaxfl.core.types import Array, Model, Term
+from jaxfl.core.types import Array, Model, Problem, Term
 from jaxfl.parts.storage import recalled
 from jaxfl.problems import models
-from jaxfl.problems.clipping import clip, evaluate
+from jaxfl.problems.clipping import clip, clipped_as, evaluate
 
 B = 12
 
@@ -92,6 +92,41 @@ def test_sums_are_those_written_out(entry, double):
         for left, right in sums(model, x, w, weight, batch):
             assert left.dtype == dtype
             close(left, right, tolerance)
+
+
+@table("logistic", "mlp_sigmoid", "custom", plain=("mlp_sigmoid",))
+def test_smooth_sums_are_those_written_out(entry):
+    """As hard ones are, and by layer; nothing reaches the bound, and at 0 there is a derivative."""
+    model, x, w, batch, weight = setup(entry)
+    soft = clipped_as(Problem(None, np.ones(1), None, None, model), "smooth").model
+    for left, right in sums(soft, x, w, weight, batch):
+        close(left, right, 1e-5)
+    if soft.kernel.split is not None:
+        layers = soft._replace(kernel=soft.kernel.split()._replace(smooth=True))
+        first = {"mlp_sigmoid": 4 * (FEATURES + 1), "custom": 1}[entry.name]
+        for left, right in sums(layers, x, w, weight, batch, [first]):
+            close(left, right, 2e-5)
+    step = lambda v, G: clip(v, G, smooth=True)  # noqa: E731
+    ways = jax.jacobian(step)(jnp.zeros(3), jnp.float32(2.0)), jax.jacobian(step, 1)
+    np.testing.assert_array_equal(ways[0], np.eye(3))
+    for v, G, expected in ((jnp.zeros(3), 0.0, 0.0), (jnp.ones(3), jnp.inf, 1.0)):
+        np.testing.assert_array_equal(step(v, jnp.float32(G)), expected)
+        np.testing.assert_array_equal(ways[1](v, jnp.float32(G)), 0.0)
+    assert np.isnan(step(jnp.full(3, jnp.nan), 1.0)).all()
+
+
+@pytest.mark.plain
+def test_smooth_clipping_is_what_proofs_need(x64):
+    """Below the bound, and no two vectors apart; vectors far apart move a mean by almost 2G/b."""
+    rng = np.random.default_rng(0)
+    u, v = rng.normal(size=(2, 10_000, 3)) * np.exp(rng.normal(size=(2, 10_000, 1)) * 4)
+    v[::2] = u[::2] + 1e-3 * v[::2]
+    one = jax.vmap(lambda g: clip(g, 0.7, smooth=True))
+    cu, cv = np.asarray(one(u)), np.asarray(one(v))
+    assert np.linalg.norm(cu, axis=1).max() < 0.7
+    moved, apart = (np.linalg.norm(a - b, axis=1) for a, b in ((cu, cv), (u, v)))
+    assert (moved <= apart * (1 + 1e-12)).all()
+    assert 1.39 < np.linalg.norm(one(1e3 * u) - one(-1e3 * u), axis=1).max() < 1.4
 
 
 @pytest.fixture(scope="module", params=[None, 10, 7], ids=["exact", "TF32", "bfloat16"])

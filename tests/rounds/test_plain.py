@@ -10,6 +10,7 @@ from rows import ROWS, Row
 import jaxfl
 from jaxfl.algorithms.composition import in_plain
 from jaxfl.engine.functions import Functions
+from jaxfl.problems.clipping import clipped_as
 from jaxfl.rounds import Federated
 
 T = 4
@@ -61,6 +62,28 @@ def test_with_other_parts(case: str, key: jax.Array) -> None:
     row = next(row for row in ROWS if row.name == name)
     given = {**{k: v for k, v in row.numbers.items() if k != "k"}, **numbers}
     agree(jaxfl.algorithm(name, **parts), row.problem, key, given)
+
+
+@pytest.mark.parametrize(
+    "name", ["soteriafl_svrg", "soteriafl_saga", "dice_sgd", "clip21_sgd2m", "dp_fedavg"]
+)
+def test_smooth_clipping_is_everywhere(name: str, key: jax.Array) -> None:
+    """Also plain, and as on a model whose kernel clips smoothly; hard clipping leads elsewhere."""
+    row = next(row for row in ROWS if row.name == name)
+    smooth = jaxfl.algorithm(name, clipping="smooth")
+    assert dict(smooth.parts)["clipping"] == "smooth"
+    given = {**row.numbers, "clip": 0.3} if name != "dp_fedavg" else row.numbers
+    agree(smooth, row.problem, key, given)
+    ends = [
+        rounds(jaxfl.functions(made, problem, rounds=T, **given), key)[0]
+        for made, problem in (
+            (smooth, row.problem),
+            (name, clipped_as(row.problem, "smooth")),
+            (name, row.problem),
+        )
+    ]
+    np.testing.assert_array_equal(ends[0], ends[1])
+    assert np.abs(ends[0] - ends[2]).max() > 1e-3
 
 
 def test_a_fused_round_with_noise_of_each_client_is_the_plain_round(key: jax.Array) -> None:

@@ -109,7 +109,7 @@ def _clipped_change(estimator: Estimator, mechanism: Mechanism) -> Local:
         point = at_point(estimator.gradient, problem.model, (), x, hp)
         slope, _ = evaluated(point, weight, client.take(rows), client.points)
         v = (1 - beta) * v + beta * (slope + point.public)
-        c = clip(v - g, hp["clip"])
+        c = clip(v - g, hp["clip"], point.kernel.smooth)
         sent = c + normal(client.noise, mechanism, c, hp)
         return sent, (rounds + 1, v, g + hp["shift"] * c), jnp.sum(weight > 0, dtype=jnp.int32)
 

@@ -105,7 +105,7 @@ def _error_feedback(estimator: Estimator, mechanism: Mechanism) -> Local:
         point = at_point(estimator.gradient, problem.model, (), x, hp)
         clipped, _ = evaluated(point, weight, examples, client.points)
         slope, _ = evaluated(unclipped(point), weight, examples, client.points)
-        v = clipped + clip(e, hp["error_clip"])
+        v = clipped + clip(e, hp["error_clip"], point.kernel.smooth)
         sent = v + point.public + normal(client.noise, mechanism, v, hp)
         return sent, (rounds + 1, e + slope - v), jnp.sum(weight > 0, dtype=jnp.int32)
 

@@ -11,8 +11,9 @@ porter_dp  each example's gradient  Gaussian
 porter_gc  the minibatch's          none
 =========  =======================  ========
 
-Ours are: ``min(1, tau/|g|) g`` where the paper, as recalled, has ``tau/(tau + |g|) g``, of the same
-largest norm; p_i = x_0 at first; and the step sizes, since the paper's hold up to constants.
+Both clip smoothly, ``clip(g) = g tau/(tau + |g|)``; ``clipping="hard"`` is ``g min(1, tau/|g|)``.  What is
+proven of both is the same [:mod:`jaxfl.problems.clipping`].  Ours are p_i = x_0 at first, and the step sizes,
+since the paper's hold up to constants.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ OURS = "chosen by jaxfl, since the paper gives no constants"
 def porter_dp(**parts: Unpack[Network]) -> Algorithm:
     """PORTER-DP: clipped examples, noise, and compressed gradient tracking::
 
-        g_i = mean_{j in I_b} clip grad f_ij(x_i) + xi_i
+        g_i = mean_{j in I_b} clip grad f_ij(x_i) + xi_i,   clip(g) = g tau/(tau + |g|)
         v_i <- v_i + k sum_j W_ij (q_j - q_i) + g_i - g_i',   q_i <- q_i + C(v_i - q_i)
         x_i <- x_i + k sum_j W_ij (p_j - p_i) - eta v_i,      p_i <- p_i + C(x_i - p_i)
 
@@ -65,7 +66,7 @@ def porter_dp(**parts: Unpack[Network]) -> Algorithm:
 def porter_gc(**parts: Unpack[Network]) -> Algorithm:
     """PORTER-GC: clipped minibatches and compressed gradient tracking::
 
-        g_i = clip(mean_{j in I_b} grad f_ij(x_i))
+        g_i = clip(mean_{j in I_b} grad f_ij(x_i)),   clip(g) = g tau/(tau + |g|)
         v_i <- v_i + k sum_j W_ij (q_j - q_i) + g_i - g_i',   q_i <- q_i + C(v_i - q_i)
         x_i <- x_i + k sum_j W_ij (p_j - p_i) - eta v_i,      p_i <- p_i + C(x_i - p_i)
 
@@ -89,6 +90,7 @@ def _algorithm(name: str, private: bool, **parts: Any) -> Algorithm:
         compressor=compressors.top_k(),
         rule=_tracking(),
         clip="example" if private else "batch",
+        clipping="smooth",
     )
     params = (momentum.SMOOTHNESS, GAP, *(PRIVACY if private else (TAU,)))
     rules = PaperRules(body, private)
