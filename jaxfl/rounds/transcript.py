@@ -199,8 +199,13 @@ def equal_rounds(
 
 
 def in_sequence(part: Callable[[Rounds], events.Event], rounds: Sequence[Rounds]) -> Any:
-    """The events of all these rounds, on the same records."""
+    """The events of all these rounds, on the same records.
+
+    Some of the rounds of an epoch may use a record more often than as many rounds in a row.
+    """
     parts = tuple(map(part, rounds))
+    if len(parts) > 1 and any(one.sampling.scheme == "shuffled" for one in parts):
+        return events.NoClaim("noise, clip or batch change amid the epochs of a sampler")
     return parts[0] if len(parts) == 1 else events.Sequence(parts)
 
 

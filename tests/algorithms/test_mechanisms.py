@@ -146,3 +146,18 @@ def test_a_statement_follows_the_mechanism() -> None:
     fixed = mechanisms.gaussian()._replace(std=lambda hp: 0 * hp["sigma"] + 0.1)
     with pytest.raises(jaxfl.InputError, match="not proportional to sigma"):
         planned(jaxfl.algorithm(row.name, mechanism=fixed), row.problem, T, eps=2.0, **numbers)
+
+
+@pytest.mark.plain
+def test_noise_that_changes_amid_a_servers_epochs_has_no_event() -> None:
+    """Every second round may use a record as often as there are epochs."""
+    row = NOISED["dp_sgd"]
+    mine = own(row, lambda hp: hp["sigma"] * hp["zeta"], ZETA)
+    run = planned(
+        jaxfl.algorithm("dp_sgd", sampler="shuffled", mechanism=mine),
+        row.problem,
+        T,
+        zeta=pieces([1.0, 2.0] * 3),
+        **row.numbers,
+    )
+    assert np.isinf(run.eps(1e-3))
