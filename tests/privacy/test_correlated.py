@@ -90,7 +90,9 @@ def whitened(messages: np.ndarray, weights: tuple[float, ...], sigma: float) -> 
 
 @pytest.mark.parametrize("plainly", [False, True])
 @pytest.mark.parametrize("sparse", [False, True])
-def test_rounds_draw_the_noise_of_the_event(sparse: bool, plainly: bool, key: Any) -> None:
+def test_the_covariance_over_rounds_is_that_of_the_event(
+    sparse: bool, plainly: bool, key: Any
+) -> None:
     """Its covariance over rounds is that of the event; nine tenths of it, or independent noise, is not."""
     parts = {"compressor": compressors.random_k()} if sparse else {}
     body = body_of(mechanisms.banded(3), **parts)._replace(messages=True)
@@ -150,11 +152,13 @@ def test_where_nothing_is_known_nothing_is_claimed() -> None:
     half = federated(
         estimator=estimators.minibatch(sampling.full()),
         mechanism=made,
-        participation=sampling.balanced(),
+        participation=sampling.uniform(),
     )
     algorithm = compose("mine", "", "", half, plain(omega=0.0, cohort=1, **NUMBERS))
     assert isinstance(planned(algorithm, nothing_to_see(), T).event, NoClaim)
     fewer = stated(made)
+    ones = strategy(made.weights, T) @ np.ones(T)
+    assert closed_form(fewer.event.events[2]) == pytest.approx(2 / 12 / 0.5 * np.linalg.norm(ones))
     now = fewer.algorithm.event({**fewer.values, "rounds": 2}, fewer.facts).events[0]
     assert (now.releases, now.correlation) == (2, made.weights)
 
