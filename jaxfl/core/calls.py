@@ -8,6 +8,7 @@ not, are looked at in the same way; a round is traced with such parts once befor
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import inspect
 import math
@@ -317,6 +318,9 @@ WANTED: dict[tuple[type, str], Wanted] = {
     (Mechanism, "std"): Wanted(
         lambda args, found: _real(found, ()) or args[-1] is None or _real(found, args[-1].shape),
         "one real number, or one for each coordinate",
+    ),
+    (Mechanism, "event"): Wanted(
+        lambda args, found: dataclasses.is_dataclass(found), "an event of jaxfl.privacy"
     ),
     (Mechanism, "draw"): _like(2, "the shape and dtype of what is noised"),
     (Channel, "init"): Wanted(

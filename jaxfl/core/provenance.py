@@ -68,7 +68,9 @@ RESTS: dict[type, Rests] = {
     Estimator: Rests(("sampler", "gradient", "memory", "pace", "points", "sensitivity", "params")),
     Gradient: Rests(("terms", "public", "unit", "kernel", "jitter")),
     Memory: Rests(("init", "begin", "refresh", "table", "follow")),
-    Mechanism: Rests(("draw",), ("std", "central", "params")),  # its event reads ``std``
+    Mechanism: Rests(
+        ("draw", "weights", "event"), ("std", "central", "params")
+    ),  # its event reads ``std``
     Local: Rests(("init", "run", "message_bound", "close", "params")),
     Aggregation: Rests(("protect", "recover", "settle", "bits", "hides", "plain", "params")),
     Compressor: Rests(

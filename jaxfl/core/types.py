@@ -802,7 +802,8 @@ class Mechanism(NamedTuple):
     """Noise on every coordinate of a client's estimate: Gaussian, of standard deviation ``std``.
 
     Rounds draw it and accountants read it: both evaluate ``std``, which may depend on any
-    hyper-parameter of the round.
+    hyper-parameter of the round.  The noise of round t is ``sum_j w_j z_{t-j}``, where z_s is drawn with
+    the key of round s, and is 0 before the first round: nothing is stored.
 
     Fields:
         name: how the part is called in records and messages.
@@ -810,8 +811,12 @@ class Mechanism(NamedTuple):
             noise.
         params: the hyper-parameters that it reads.
         central: whether a server that clients trust adds the noise, to the mean of the messages instead.
-        draw: (key, std, like) -> the noise, with the shape and dtype of ``like``.  An estimator that has a
-            ``unit`` multiplies this std.
+        draw: (key, std, like) -> z, with the shape and dtype of ``like``.  An estimator that has a ``unit``
+            multiplies this std.
+        weights: w, of this round and of those before.
+        event: host: (event, T) -> what this noise releases, as an event of :mod:`jaxfl.privacy`.
+            ``event`` has the draws, the sensitivity and the number of rounds with one std, of T in the
+            run, as if their noise were Gaussian and independent; None: that event.
     """
 
     name: str
@@ -819,6 +824,8 @@ class Mechanism(NamedTuple):
     params: tuple[Param, ...] = ()
     central: bool = False
     draw: Callable[[Key, Array, Array], Array] = _normal
+    weights: tuple[float, ...] = (1.0,)
+    event: Callable[[Any, int], Any] | None = None
 
 
 class Client(NamedTuple):

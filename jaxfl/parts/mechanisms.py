@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-import jax
+import dataclasses
 
-from jaxfl.core.errors import require
+import jax
+import jax.numpy as jnp
+
+from jaxfl.core.errors import InputError, require
+from jaxfl.core.keys import at
+from jaxfl.core.params import whole as whole_number
 from jaxfl.core.provenance import made, own_function
 from jaxfl.core.types import LARGEST, Array, Hyper, Key, Mechanism, Param
+from jaxfl.privacy.events import Event, NoClaim
+from jaxfl.privacy.releases import correlates
 
-__all__ = ["central", "gaussian", "noiseless", "normal", "sigma"]
+__all__ = ["banded", "central", "correlated", "gaussian", "noiseless", "normal", "past", "sigma"]
 
 SIGMA = Param(
     "sigma", "standard deviation of the noise on a coordinate of a client's estimate", high=LARGEST
@@ -41,10 +48,56 @@ def noiseless() -> Mechanism:
     return Mechanism("none", std=None)
 
 
+@made
+def correlated(weights: tuple[float, ...], central: bool = False) -> Mechanism:
+    """``sum_j w_j z_{t-j}`` in round t, z_s ~ N(0, sigma^2 I), drawn from the keys of rounds, not stored.
+
+    With ``C = w(B)^{-1}``, B the shift by a round, T rounds are one Gaussian release of C times the
+    estimates [Denisov et al., 2022].  What that is worth is known where each record is in every
+    round, or in one [:func:`jaxfl.privacy.releases.strategy_norm`].
+    """
+
+    def event(one: Event, T: int) -> Event | NoClaim:
+        if one.releases != T:
+            return NoClaim(
+                "noise that is correlated over rounds needs all rounds of a run to be alike"
+            )
+        found = dataclasses.replace(one, correlation=weights)
+        return NoClaim(why) if (why := correlates(found)) else found
+
+    params = (MEAN_SIGMA,) if central else (SIGMA,)
+    return Mechanism("correlated", sigma, params, central, weights=weights, event=event)
+
+
+def banded(bands: int, central: bool = False) -> Mechanism:
+    """:func:`correlated`, w the first coefficients of ``(1 - B)^{1/2}`` [BISR; Kalinin, Lampert, 2025].
+
+    Sums of all rounds so far then have little noise, as in one pass over the records.  Where each
+    record is in every round, independent noise is as good: take :func:`gaussian`.
+    """
+    weights = [1.0]
+    for j in range(1, int(whole_number("bands", bands, 1))):
+        weights.append(weights[-1] * (j - 1.5) / j)
+    return correlated(tuple(weights), central)
+
+
+def past(mechanism: Mechanism, stream: Key, t: Array) -> Key:
+    """The key of round t of a stream, or (p,) those of the p rounds whose draws noise is made of."""
+    p = len(mechanism.weights)
+    if p == 1:
+        return at(stream, t)
+    return jax.vmap(at, (None, 0))(stream, jnp.maximum(t - jnp.arange(p), 0))
+
+
 def normal(
-    key: Key, mechanism: Mechanism, like: Array, hp: Hyper, unit: Array | None = None
+    key: Key,
+    mechanism: Mechanism,
+    like: Array,
+    hp: Hyper,
+    unit: Array | None = None,
+    t: Array | None = None,
 ) -> Array:
-    """One draw of the noise with the shape and dtype of ``like``, times ``unit``."""
+    """The noise with the shape and dtype of ``like``, times ``unit``, from the keys of :func:`past`."""
     if mechanism.std is None:
         return jax.numpy.zeros_like(like)
     std = mechanism.std(hp)
@@ -56,4 +109,18 @@ def normal(
         ),
         "return one number, or one for each coordinate",
     )
-    return mechanism.draw(key, std if unit is None else std * unit, like)
+    std = std if unit is None else std * unit
+    weights = mechanism.weights
+    if weights == (1.0,):
+        return mechanism.draw(key, std, like)
+    if t is None:
+        why = "is correlated over rounds, which the noise of local steps and of networks is not"
+        raise InputError(why, "take jaxfl.mechanisms.gaussian()", mechanism=mechanism.name)
+    keys = key if len(weights) > 1 else key[None]
+    w = jnp.where(jnp.arange(len(weights)) <= t, jnp.asarray(weights, like.dtype), 0)
+
+    def add(j: Array, total: Array) -> Array:
+        return total + w[j] * mechanism.draw(keys[j], std, like)
+
+    total: Array = jax.lax.fori_loop(0, len(weights), add, jnp.zeros_like(like))
+    return total

@@ -292,6 +292,13 @@ def anchored(sampler: Sampler, mechanism: Mechanism) -> Estimator:
     h_i stays with client i; sigma1 is ``noise_ratio`` times the std of ``mechanism``, which draws it.
     """
 
+    require(
+        mechanism.weights == (1.0,) and mechanism.event is None,
+        "has an event of its own, and anchors are noised apart",
+        "take jaxfl.mechanisms.gaussian()",
+        mechanism=mechanism.name,
+    )
+
     def begin(
         key: Key, shared: PyTree, h: Array, x: Array, problem: Problem, hp: Hyper
     ) -> tuple[PyTree, Array, Array]:

@@ -316,6 +316,8 @@ class Event:
         unit: what is protected, one record or all records of one client.
         adjacency: how neighbouring data differ in it: replaced, added or removed, or its share zero.
         trust: what the adversary sees, a key of ``OBSERVED``.
+        correlation: w, where the noise of release t is ``sum_j w_j z_{t-j}``, z_s ~ N(0, sigma^2 I); ():
+            releases have independent noise.
     """
 
     sampling: Sampling
@@ -327,6 +329,7 @@ class Event:
     trust: Literal["local_transcript", "secure_sum", "trusted_server", "single_node"] = (
         "local_transcript"
     )
+    correlation: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         choice("adjacency", self.adjacency, ADJACENCIES)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bisect
+import dataclasses
 import math
 from typing import NamedTuple
 
@@ -21,7 +22,16 @@ from jaxfl.privacy.profiles import (
     poisson_add_remove,
 )
 
-__all__ = ["METHODS", "Release", "increments_shift", "releases", "snapshot", "whole"]
+__all__ = [
+    "METHODS",
+    "Release",
+    "correlates",
+    "increments_shift",
+    "releases",
+    "snapshot",
+    "strategy_norm",
+    "whole",
+]
 
 METHODS: tuple[str, ...] = (
     "chain",
@@ -72,9 +82,62 @@ def releases(event: Event, method: str | None = None) -> Release:
         return _increments(event, event.sensitivity)
     if isinstance(event.sensitivity, LocalSteps):
         return _local_steps(event, event.sensitivity, method)
+    if event.correlation:
+        return _correlated(event)
     if snapshot(event):
         return _revealed(event, event.sensitivity)
     return _drawn(event, event.sensitivity, method)
+
+
+def correlates(event: Event) -> str:
+    """Why nothing is known of releases with correlated noise, as a clause; empty where their law is."""
+    if not isinstance(event.sensitivity, Mean) or snapshot(event):
+        return "noise is correlated over rounds, and a record moves releases for which it was not drawn"
+    if not (whole(event) or event.sampling.scheme == "single_pass"):
+        scheme = event.sampling.scheme
+        return f"noise is correlated over rounds, and {scheme} draws a record in rounds of any distance"
+    return ""
+
+
+def strategy_norm(weights: tuple[float, ...], T: int, apart: int) -> float:
+    """The norm of C times a record's indicator, for a record in every ``apart``-th of T releases.
+
+    The noise of all releases is ``C^{-1} z`` with C^{-1} the lower-triangular Toeplitz matrix of w.
+    C times the releases so far is a function of them, and the other way round, and it has independent
+    noise z.  T releases are therefore one Gaussian mechanism, also of estimates that depend on earlier
+    releases [Denisov et al., NeurIPS 2022].  Neighbours' estimates differ by d_t, |d_t| <= 1, in a set P
+    of rounds at least ``apart`` apart: ``|C d|^2 = sum_{s,t in P} (C^T C)_st <d_s, d_t>``.  Where the
+    column c of C is non-negative, this is largest with equal d_t, as ``|sum_{t in P} C_t|^2``; where c
+    does not increase either, with P = {0, apart, 2 apart, ...} [Kalinin, Lampert, 2024].
+    """
+    from scipy.signal import lfilter
+
+    impulse = np.zeros(T)
+    impulse[:1] = 1.0
+    column = lfilter([1.0], weights, impulse)
+    slack = 1e-12 * abs(column[0])
+    require(
+        (column >= -slack).all() and (np.diff(column) <= slack).all(),
+        "has an inverse whose coefficients are negative or increase, of which no sensitivity is known",
+        "take those of jaxfl.mechanisms.banded",
+        weights=weights,
+    )
+    every = np.zeros(min(apart, T) + 1)
+    every[0], every[-1] = 1.0, -1.0 if apart <= T else 0.0
+    return float(np.linalg.norm(lfilter([1.0], every, column)))
+
+
+def _correlated(event: Event) -> Release:
+    """All releases as one: a Gaussian shift by what a record moves once, times :func:`strategy_norm`."""
+    why, T = correlates(event), event.releases
+    require(not why, why, "take noise that is independent", sampler=event.sampling.scheme)
+    assert isinstance(event.sensitivity, Mean)
+    plain = dataclasses.replace(event, correlation=())
+    _drawn(plain, event.sensitivity, None)  # raises for more than one pass
+    (part,) = _drawn(dataclasses.replace(plain, releases=1), event.sensitivity, None).parts
+    assert isinstance(part.profile, Gaussian)
+    norm = strategy_norm(event.correlation, T, 1 if whole(event) else T)
+    return _alike(Gaussian(part.profile.mu * norm), 1, "noise correlated over rounds")
 
 
 def _alike(

@@ -24,7 +24,7 @@ from jaxfl.core.types import (
 )
 from jaxfl.data.samples import numbers
 from jaxfl.parts.gradients import at_point
-from jaxfl.parts.mechanisms import normal
+from jaxfl.parts.mechanisms import normal, past
 from jaxfl.parts.storage import packed
 from jaxfl.problems.clipping import clipped_as
 from jaxfl.rounds import blocks, estimates, messages
@@ -126,7 +126,8 @@ class Federated(Body):
         )
         total = self.decoded(context, total)
         if self.mechanism.central:
-            total = total + normal(at(keys.mean_noise, t), self.mechanism, total, hp, context.unit)
+            noise = past(self.mechanism, keys.mean_noise, t)
+            total = total + normal(noise, self.mechanism, total, hp, context.unit, t)
         if self.fused:
             if state.base is not None:  # weights add up to 1
                 total = total + state.base

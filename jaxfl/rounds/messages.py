@@ -10,13 +10,12 @@ import jax.numpy as jnp
 from jaxfl.core.checks import kind_of
 from jaxfl.core.errors import require
 from jaxfl.core.fusion import in_own_loop, materialized
-from jaxfl.core.keys import at
 from jaxfl.core.products import exact
 from jaxfl.core.records import document_all
 from jaxfl.core.types import Array, Compressor, Draw, Hyper, Info, Key, Mechanism, Message, PyTree
 from jaxfl.parts.channels import add
 from jaxfl.parts.compressors import dense
-from jaxfl.parts.mechanisms import noiseless, normal
+from jaxfl.parts.mechanisms import noiseless, normal, past
 from jaxfl.parts.storage import packed, rounded, unpacked
 from jaxfl.rounds.blocks import ClientBlock, Estimate, RoundContext, client_keys
 from jaxfl.rounds.body import Body
@@ -104,6 +103,8 @@ def send(
         return Sent(message, sent, channel.residual(link, v, dense(message, x.size)), own)
 
     noise, mask = client_keys([keys.noise, keys.mask], who.index, t)
+    if len(body.own.weights) > 1:
+        noise = noise_keys(body.own, context, who)
     links = who.link
     if body.storage != "exact":  # read once before the write, or XLA copies all of it
         links = jax.tree.map(lambda a: materialized(a, t), links)
@@ -195,7 +196,11 @@ def release(
         _one_draw(compressor.name, chosen, v.size)
         value = v.at[chosen.index].get(mode="clip")
         weight = chosen.weight.astype(v.dtype)
-        value = weight * (value + draw_noise(mechanism, noise, t, value, hp, unit))
+        if len(mechanism.weights) == 1:
+            xi = draw_noise(mechanism, noise, t, value, hp, unit)
+        else:  # of the coordinate in other rounds, whether it was sent then or not
+            xi = draw_noise(mechanism, noise, t, v, hp, unit).at[chosen.index].get(mode="clip")
+        value = weight * (value + xi)
         index, sent = chosen.index, jnp.sum(chosen.weight != 0)
     if code is not None:
         coded = code(encode, value, hp.copy())
@@ -241,17 +246,25 @@ def noise_of_each(
     mechanism: Mechanism, context: RoundContext, who: ClientBlock, like: Array
 ) -> Array:
     """sum_i weight_i xi_i, each from its client's own stream."""
-    (keys,) = client_keys([context.keys.noise], who.index, context.t)
 
     def one(key: Key) -> Array:
-        return normal(key, mechanism, like, context.hp, context.unit)
+        return normal(key, mechanism, like, context.hp, context.unit, context.t)
 
-    return exact(who.weight, jax.vmap(one)(keys))
+    return exact(who.weight, jax.vmap(one)(noise_keys(mechanism, context, who)))
+
+
+def noise_keys(mechanism: Mechanism, context: RoundContext, who: ClientBlock) -> Key:
+    """The keys of each client's noise, (r,), or (r, p) of p rounds, as those of :func:`past`."""
+    stream, p = context.keys.noise, len(mechanism.weights)
+    if p == 1:
+        return client_keys([stream], who.index, context.t)[0]
+    rounds = jnp.maximum(context.t - jnp.arange(p), 0)
+    return jax.vmap(lambda t: client_keys([stream], who.index, t)[0], out_axes=1)(rounds)
 
 
 def noise_of_mean(mechanism: Mechanism, context: RoundContext, like: Array) -> Array:
     """One draw with the law of sum_i weight_i xi_i: N(0, sigma^2 sum_i weight_i^2)."""
-    key, t = at(context.keys.mean_noise, context.t), context.t
+    key, t = past(mechanism, context.keys.mean_noise, context.t), context.t
     draw = draw_noise(mechanism, key, t, like, context.hp, context.unit)
     return jnp.sqrt(jnp.sum(context.cohort.weight**2)) * draw
 
@@ -262,7 +275,7 @@ def draw_noise(
     """One draw of the noise, in a loop of its own."""
     if mechanism.std is None:
         return jnp.zeros_like(like)
-    return in_own_loop(lambda: normal(key, mechanism, like, hp, unit), t)
+    return in_own_loop(lambda: normal(key, mechanism, like, hp, unit, t), t)
 
 
 document_all(__name__)

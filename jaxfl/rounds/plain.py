@@ -19,7 +19,7 @@ from jaxfl.core.records import document_all
 from jaxfl.core.types import Array, Client, Hyper, Info, Key, Problem, PyTree
 from jaxfl.parts.compressors import dense
 from jaxfl.parts.gradients import evaluated
-from jaxfl.parts.mechanisms import noiseless, normal
+from jaxfl.parts.mechanisms import noiseless, normal, past
 from jaxfl.problems.clipping import clip
 from jaxfl.rounds.blocks import ClientBlock, RoundContext, put, take
 from jaxfl.rounds.body import ServerState
@@ -60,16 +60,15 @@ class Plain(Federated):
 
     def client(self, now: RoundContext, me: ClientBlock) -> Sent:
         """``C(before(link_i, g_i) + xi_i)``; a sparsifier chooses coordinates before they are noised."""
-        noise, mask = (
-            jax.random.fold_in(at(stream, now.t), me.index)
-            for stream in (now.keys.noise, now.keys.mask)
-        )
+        fold = functools.partial(jax.random.fold_in, data=me.index)
+        noise, mask = past(self.own, now.keys.noise, now.t), fold(at(now.keys.mask, now.t))
+        noise = fold(noise) if noise.ndim == 0 else jax.vmap(fold)(noise)
         own, channel, hp, t = estimate(self, now, me, noise), self.channel, now.hp, now.t
         v = channel.before(me.link, own.g)
         if channel.residual is None:
             message, sent = release(self.own, self.compressor, noise, mask, v, t, hp, now.unit)
             return Sent(message, sent, channel.after(me.link, message, hp), own)
-        v = v + normal(noise, self.own, v, hp, now.unit)  # the channel keeps what is not sent
+        v = v + normal(noise, self.own, v, hp, now.unit, t)  # the channel keeps what is not sent
         message, sent = release(noiseless(), self.compressor, noise, mask, v, t, hp)
         return Sent(message, sent, channel.residual(me.link, v, dense(message, v.size)), own)
 
@@ -88,7 +87,8 @@ class Plain(Federated):
         total, clamped = added_up(self, now, who, sent.message)
         mean = self.decoded(now, total)
         if self.mechanism.central:
-            mean = mean + normal(at(now.keys.mean_noise, t), self.mechanism, mean, hp, now.unit)
+            noise = past(self.mechanism, now.keys.mean_noise, t)
+            mean = mean + normal(noise, self.mechanism, mean, hp, now.unit, t)
         v, link = self.channel.receive(state.link, mean, now.rate, hp, None)
         project, coin = problem.model.project, at(now.keys.server, t)
         server = self.server.step(coin, state.server, v, project, hp)

@@ -103,7 +103,7 @@ def event(body: AnyBody, values: Values, facts: ProblemFacts) -> Any:
                 trust="secure_sum" if hidden else "local_transcript",
             )
 
-        return in_sequence(part, loudest(rounds, turns(body, values, facts)))
+        return in_sequence(body, values, part, loudest(rounds, turns(body, values, facts)))
 
     return worst(facts, client)
 
@@ -198,9 +198,30 @@ def equal_rounds(
     return out
 
 
-def in_sequence(part: Callable[[Rounds], events.Event], rounds: Sequence[Rounds]) -> Any:
-    """The events of all these rounds, on the same records."""
-    parts = tuple(map(part, rounds))
+def in_sequence(
+    body: AnyBody,
+    values: Values,
+    part: Callable[[Rounds], events.Event],
+    rounds: Sequence[Rounds],
+) -> Any:
+    """The events of all these rounds, on the same records, as the mechanism describes its noise.
+
+    Some of the rounds of an epoch may use a record more often than as many rounds in a row.
+    """
+    parts: Any = tuple(map(part, rounds))
+    if len(parts) > 1 and any(one.sampling.scheme == "shuffled" for one in parts):
+        return events.NoClaim("noise, clip or batch change amid the epochs of a sampler")
+    mechanism, T = body.mechanism, int(values["rounds"])
+    if len(mechanism.weights) > 1 and not body.participation.everyone:
+        return events.NoClaim(
+            "noise is correlated over rounds, and clients take part in some of them"
+        )
+    if mechanism.event is not None:
+        parts = tuple(asked(mechanism, "event", one, T) for one in parts)
+        if not provenance.own_part(mechanism, later=False):
+            parts = tuple(map(events.Stated, parts))
+    elif mechanism.weights != (1.0,):
+        return events.NoClaim("noise is correlated over rounds, and its mechanism has no event")
     return parts[0] if len(parts) == 1 else events.Sequence(parts)
 
 
@@ -213,11 +234,17 @@ def in_turns(
 ) -> Any:
     """The events of the ``number`` rounds with the least noise, by default of a client's turns."""
     number = turns(body, values, facts) if number is None else number
-    return in_sequence(part, loudest(equal_rounds(body, values, facts), number))
+    return in_sequence(body, values, part, loudest(equal_rounds(body, values, facts), number))
 
 
 def least_noise(body: AnyBody, values: Values, facts: ProblemFacts) -> float:
     """The least noise of any round, for an event with one: more in other rounds proves no less."""
+    require(
+        body.mechanism.event is None,
+        "has an event of its own, which does not describe local steps over epochs, or increments",
+        "take jaxfl.mechanisms.gaussian()",
+        mechanism=body.mechanism.name,
+    )
     return min(some.std for some in equal_rounds(body, values, facts))
 
 
@@ -364,7 +391,8 @@ def message_bound(body: AnyBody, values: Values, facts: ProblemFacts) -> Message
 
 
 def _most_noise(body: AnyBody, values: Values, facts: ProblemFacts) -> float:
-    return max(some.std for some in equal_rounds(body, {"rounds": 1, **values}, facts))
+    most = max(some.std for some in equal_rounds(body, {"rounds": 1, **values}, facts))
+    return most * float(np.linalg.norm(body.mechanism.weights))
 
 
 def rounding(body: AnyBody, values: Values, facts: ProblemFacts) -> float:

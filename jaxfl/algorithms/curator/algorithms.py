@@ -312,7 +312,7 @@ class PaperRules(NamedTuple):
                 mean = events.Mean(shares / r)
                 return events.Event(rows, mean, some.std, some.number, trust=trust)
 
-            return in_sequence(part, rounds)
+            return in_sequence(self.body, values, part, rounds)
 
         return worst(facts, client)
 

@@ -355,9 +355,11 @@ class PaperRules(NamedTuple):
             if phase.batch < size:
                 rows = events.Sampling(scheme, size, phase.batch, slots)
             mine = transcript.loudest([some for some in rounds if some.kind == i], phase.rounds)
-            return transcript.in_sequence(
-                lambda some: events.Event(rows, moves, some.std, some.number), mine
-            )
+
+            def each(some: transcript.Rounds) -> events.Event:
+                return events.Event(rows, moves, some.std, some.number)
+
+            return transcript.in_sequence(self.body, values, each, mine)
 
         def client(m: int) -> Any:
             parts = tuple(part(i, phase, m) for i, phase in phases.items())

@@ -161,6 +161,6 @@ class PaperRules(NamedTuple):
                     rows, std = events.Sampling("full", m, m), std * float(values["noise_ratio"])
                 return events.Event(rows, events.Mean(G), std, some.number)
 
-            return in_sequence(part, rounds)
+            return in_sequence(self.body, values, part, rounds)
 
         return worst(facts, client)
