@@ -7,10 +7,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from own import FEATURES, problem_of, raw_mean
+from own import FEATURES, Case, Composed, network, own, problem_of, raw_mean, said
 from told import refusals
 
 import jaxfl
+from jaxfl import types
 from jaxfl.core.types import Draw, Remembered, Term
 from jaxfl.parts import (
     aggregations,
@@ -69,7 +70,7 @@ ESTIMATORS: dict[str, Any] = {
     "recursive": momentum.recursive(fixed, False),
     "spider": momentum.recursive(sampling.full(), True),
     "marina": momentum.marina(sampling.full()),
-    "anchored": momentum.anchored(poisson),
+    "anchored": momentum.anchored(poisson, mechanisms.gaussian()),
 }
 # numbers of local steps; those of the estimator and of the noise they do not declare
 STEP = {"local_steps": 3, "lr": 0.1, "clip": 1.0, "batch": 4, "sigma": 0.3}
@@ -101,7 +102,10 @@ HONEST: dict[str, tuple[Any, dict[str, Any]]] = {
     "descent": (servers.descent(), {}),
     "averaged": (servers.averaging(), {}),
     "anytime": (iterates.anytime(), {"diameter": 2.0, "reads": ("diameter",)}),
-    **{name: (part, {"k": 6, "reads": ("k",)}) for name, part in ESTIMATORS.items()},
+    **{
+        name: (part, {"k": 6, "sigma": 0.3, "reads": ("k", "sigma")})
+        for name, part in ESTIMATORS.items()
+    },
     **LOCALS,
     **{name: (aggregations.aggregation(name), {}) for name in aggregations.AGGREGATIONS},
     **{name: (graphs.graph(name), {}) for name in NETWORKS},
@@ -342,6 +346,54 @@ def test_a_part_that_lies_is_found_out(name: str) -> None:
     numbers |= (SHORT if "update_clip" in names else STEP) if "local_steps" in names else {}
     with pytest.raises(CheckFailed, match=word):
         check_part(part, **numbers)
+
+
+def composed(part: Any) -> Any:
+    """The part in a composition on whose proof it has a bearing, if it has one at all."""
+    kind, two = type(part), {"local_steps": 2, "cohort": 2}
+    if kind is types.Sampler:
+        return own(estimator=estimators.minibatch(part))
+    if kind is types.Participation:
+        return Composed(jaxfl.algorithm("dp_fedavg", participation=part), two)
+    if kind is types.Aggregation:
+        return Composed(jaxfl.algorithm("dp_fedavg", aggregation=part), {"local_steps": 2})
+    if kind is types.Problem:
+        return Composed("ldp_sgd", problem=part)
+    hidden = {"aggregation": secure} if kind is types.Channel else {}
+    if kind is graphs.Graph:
+        return network(graph=part)
+    return own(**{kind.__name__.lower(): part}, **hidden)
+
+
+# what a run says of the parts that a probe does not refute: they lie about nothing private, or have
+# no claim whatever they say
+UNREFUTED: dict[str, tuple[str, ...]] = {
+    "probed": (
+        *("unscaled", "the first half alone", "shorter terms", "clamps in silence"),
+        "shorter words in name",
+    ),
+    "proven": (
+        *("omega of another k", "a bias of 1 %", "a bias that is declared, and too large"),
+        *("negative bits", "a weight that is not returned", "a negative weight"),
+        *("rows of another sum", "islands", "another first point"),
+    ),
+    "no claim": (
+        *("svrg as a minibatch", "data in the memory", "a start that is not counted"),
+        "a start that is counted twice",
+    ),
+    "refused": (
+        *("longer reports", "reports beyond their bound", "less noise in a report"),
+        "steps that count nothing",
+    ),
+}
+OUTCOMES = {name: word for word, names in UNREFUTED.items() for name in names}
+
+
+@pytest.mark.full  # each compiles a probe; the parts themselves are checked above
+@pytest.mark.parametrize("name", LYING)
+def test_what_a_run_says_of_a_part_that_lies(name: str) -> None:
+    found = said(Case(name, lambda: composed(LYING[name][0]), "", ""))
+    assert found.outcome == OUTCOMES.get(name, "refuted"), found.text
 
 
 test_what_cannot_be_checked = refusals(
