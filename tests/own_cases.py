@@ -139,7 +139,11 @@ ROWS["refused", "mechanism"] |= {
     "no noise at all": noise(std=lambda hp: 0 * hp["sigma"]),
     "not in proportion to sigma": noise(std=lambda hp: 1 + hp["sigma"]),
 }
-ROWS["refuted", "mechanism"]["a draw of one's own"] = noise(draw=lambda key, std, like: 0 * like)
+SILENT = noise(draw=lambda key, std, like: 0 * like)
+ROWS["refuted", "mechanism"] |= {
+    "a draw of one's own": SILENT,
+    "no noise in a sum": {"mechanism": SILENT, "aggregation": SECURE},
+}
 ROWS["unproven", "mechanism"]["client's noise declared as a server's"] = noise(central=True)
 ROWS["unproven", "noise"]["an unknown word"] = lambda: own(body(noise="none"))
 
@@ -158,16 +162,17 @@ OWN_CHANNEL = Channel(
     after=lambda link, message, hp: link,
     receive=lambda link, mean, rate, hp, moved: (mean, link),
 )
-ROWS["refuted", "channel"]["messages 100 times as long"] = direct(before=longer)
-ROWS["probed", "channel"]["own linearity"] = direct(linear=False)
-ROWS["no claim", "channel"] |= {
-    "a channel from scratch": OWN_CHANNEL,
+ROWS["refuted", "channel"] |= {
+    "messages 100 times as long": direct(before=longer),
+    "longer messages in a sum": {"channel": direct(before=longer), "aggregation": SECURE},
     "a memory denied under a sum": {
         "channel": shifted(remembers=False),
-        "aggregation": aggregations.secure_sum(),
+        "aggregation": SECURE,
         "participation": sampling.uniform(),
     },
 }
+ROWS["probed", "channel"]["own linearity"] = direct(linear=False)
+ROWS["no claim", "channel"]["a channel from scratch"] = OWN_CHANNEL
 ROWS["probed", "channel"]["`before` adds what another channel keeps"] = shifted(
     before=channels.error_feedback().before
 )
@@ -359,6 +364,7 @@ class OtherSampler(NamedTuple):
     draw = property(lambda self: HEAVY)
 
 
+MUCH = poisson(name="much", draw=HEAVY)
 COINS = Sampler("coins", coins, distinct=True, params=(BATCH,), scheme="poisson")
 ROWS["refuted", "sampler"] |= {
     "another scheme": ("ldp_sgd", poisson(scheme="shuffled", strips=False)),
@@ -375,9 +381,13 @@ ROWS["refuted", "sampler"] |= {
         poisson(draw=functools.partial(same_round, sampling.poisson().draw)),
     ),
     "heavy rows of a network": ("dp_dsgd", poisson(draw=HEAVY)),
+    "heavy rows in a sum": {"estimator": estimators.minibatch(MUCH), "aggregation": SECURE},
+    "heavy rows before a server's noise": ("dp_sgd", MUCH),
+    "heavy rows of local steps": ("private_local_sgd", MUCH, SHORT),
 }
 ROWS["probed", "sampler|coins"] |= {
     "from scratch, and right": ("cdp_sgd", COINS),
+    "of local steps": ("private_local_sgd", COINS, SHORT),
     "exchanged in a deep copy": lambda: own(
         estimator=copy.deepcopy(batch())._replace(sampler=COINS)
     ),
@@ -416,36 +426,33 @@ SHOWN_SUM = Aggregation(
     settle=lambda *_: {},
     bits=32,
 )
-ROWS["no claim", "participation"] |= {
+ROWS["refuted", "participation"] |= {
     "heavy clients": ("dp_sgd", HEAVY_CLIENTS, TWO),
     "everyone in place of some": (
         "dp_fedavg",
         sampling.poisson_clients()._replace(draw=calls_all),
         TWO,
     ),
-    "wrapped by `unreliable`": (
-        "dp_sgd",
-        sampling.unreliable(HEAVY_CLIENTS._replace(name="mine")),
-        {"cohort": 2, "dropout": 0.1, "threshold": 1},
-    ),
 }
-ROWS["unproven", "participation"] |= {
-    "everyone declared as chance": (
-        "dp_fedavg",
-        sampling.poisson_clients()._replace(draw=sampling.everyone().draw),
-        TWO,
-    ),
-    "turns on a network": lambda: Composed(
-        network(participation=sampling.balanced()), {"cohort": 1}
-    ),
-}
-ROWS["no claim", "aggregation"] |= {
-    "a plain sum that hides": plain_sum(hides=True, plain=False),
-    "longer words for a trusted server": (
-        "dp_fedavg",
-        plain_sum(name="mine", protect=protect, plain=False),
-    ),
-}
+# its weights are those of the clients that answer
+ROWS["probed", "participation"]["wrapped by `unreliable`"] = (
+    "dp_sgd",
+    sampling.unreliable(HEAVY_CLIENTS._replace(name="mine")),
+    {"cohort": 2, "dropout": 0.1, "threshold": 1},
+)
+ROWS["refuted", "participation"]["everyone declared as chance"] = (
+    "dp_fedavg",
+    sampling.poisson_clients()._replace(draw=sampling.everyone().draw),
+    TWO,
+)
+ROWS["unproven", "participation"]["turns on a network"] = lambda: Composed(
+    network(participation=sampling.balanced()), {"cohort": 1}
+)
+ROWS["no claim", "aggregation"]["a plain sum that hides"] = plain_sum(hides=True, plain=False)
+ROWS["refuted", "aggregation"]["longer words for a trusted server"] = (
+    "dp_fedavg",
+    plain_sum(name="mine", protect=protect, plain=False),
+)
 ROWS["unproven", "aggregation"]["a plain sum hidden as a secure one"] = SECURE._replace(
     protect=plain_sum().protect, recover=plain_sum().recover
 )
@@ -488,7 +495,7 @@ ROWS["refused", "server"] |= {
         {"turns": 1},
     ),
 }
-ROWS["no claim", "server"]["a step of a trusted server"] = (
+ROWS["probed", "server"]["a step of a trusted server"] = (
     "dp_sgd",
     servers.descent()._replace(step=signed_step),
 )
@@ -1005,7 +1012,7 @@ for role, parts in PARTS.items():
         # of a message that is coded nobody knows a bound, and events read the std
         if free and field not in ("bits", "code", "residual", "std"):
             hidden = functools.partial(make, aggregation=SECURE)
-            ROWS["no claim", role][f"its {field} under a sum"] = hidden
+            ROWS["probed", role][f"its {field} under a sum"] = hidden
 # A record of jaxfl's entries, whose attribute is another.
 for role, part, field, value in (
     ("mechanism", mechanisms.gaussian(), "std", quiet),

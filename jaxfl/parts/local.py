@@ -171,7 +171,9 @@ def steps(
             return None
         eta, tau = largest(values["lr"], values["rounds"]), float(values.get("local_steps", 1))
         sigma = 0.0 if mechanism.std is None or mechanism.central else float(values["sigma"])
-        return eta * tau * float(values["clip"]), eta * np.sqrt(tau) * sigma
+        longest = values["clip"] * values.get("slots", 1) / values.get("batch", 1)
+        clip = longest if estimator.sampler.padded else values["clip"]
+        return eta * tau * float(clip), eta * np.sqrt(tau) * sigma
 
     params = [LOCAL_LR, *pull.params]
     params += [] if once else [LOCAL_STEPS]

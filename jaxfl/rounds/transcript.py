@@ -370,18 +370,18 @@ def message_bound(body: AnyBody, values: Values, facts: ProblemFacts) -> Message
     row, channels lengthen an estimate, and sparsifiers scale what they keep by 1 + omega.  The bound
     leaves out the public regularizer, except for that of local steps, which it takes to be small.
     """
+    b = values.get("batch", 1)
+    slots = body.estimator.sampler.capacity(values, facts).get("batch", b)
     if body.local is not None:
         if body.mechanism.std is not None and not body.mechanism.central:
             values = {**values, "sigma": _most_noise(body, values, facts)}
-        bound: MessageBound = asked(body.local, "message_bound", values)
+        bound: MessageBound = asked(body.local, "message_bound", {**values, "slots": slots})
         return bound
     omega = values.get("omega", 0.0)
     growth, points = body.growth(omega), body.estimator.points
     varies = any(isinstance(values.get(name), Schedule) for name in READ)
     if body.compressor.code is not None or growth is None or points is None or varies:
         return None
-    b = values.get("batch", 1)
-    slots = body.estimator.sampler.capacity(values, facts).get("batch", b)
     scale = 1.0 + omega
     signal = scale * points * slots / b * values["clip"]
     noise = 0.0

@@ -7,10 +7,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from own import ASKED, body, own, problem_of, usual
+from own import ASKED, body, louder, own, problem_of, usual
 
 import jaxfl
-from jaxfl import channels, compressors, estimators, mechanisms, sampling
+from jaxfl import aggregations, channels, compressors, estimators, mechanisms, sampling, servers
 from jaxfl.algorithms import compose, plain
 from jaxfl.algorithms.probes import attack, kernels, parts, probe
 from jaxfl.algorithms.probes.laws import CheckFailed
@@ -181,6 +181,11 @@ LIES: dict[str, dict[str, Any]] = {
     "one direction": {
         "channel": channel(lambda link, g: g.at[0].multiply(20.0)),
     },
+    "a sum that no model shows": {
+        "channel": channel(lambda link, g: 20 * g),
+        "aggregation": aggregations.secure_sum(),
+        "server": servers.descent()._replace(step=lambda key, state, *_: state),
+    },
     "noise on some coordinates": {
         "mechanism": mechanisms.gaussian()._replace(
             draw=lambda key, std, like: (
@@ -201,6 +206,25 @@ def test_an_attack_sees(name: str) -> None:
     """Alone, without the checks of single parts."""
     with pytest.raises(CheckFailed, match="certifies eps"):
         attack.attack(own(**LIES[name]), VALUES, 8)
+
+
+UNSEEN = {
+    "the weight": sampling.uniform()._replace(draw=louder(sampling.uniform().draw, 1.01)),
+    "an end": channels.shifted()._replace(remembers=False),
+    "mean of before": channels.shifted()._replace(receive=lambda s, mean, *rest: (s + mean, s)),
+    "off": aggregations.plain_sum()._replace(
+        protect=lambda key, t, me, cohort, v, hp: (1.01 * v, jnp.int32(0))
+    ),
+}
+
+
+@pytest.mark.plain
+@pytest.mark.parametrize("word", UNSEEN)
+def test_more_counts_where_messages_are_not_seen(word: str) -> None:
+    """In a sum that hides them, or before a server's noise."""
+    parts.check_privacy(UNSEEN[word], {}, 8)
+    with pytest.raises(CheckFailed, match=word):
+        parts.check_privacy(UNSEEN[word], {}, 8, unseen=True)
 
 
 def test_coordinates_are_those_of_the_run() -> None:
@@ -226,6 +250,7 @@ def test_coordinates_are_those_of_the_run() -> None:
 
 HONEST: tuple[dict[str, Any], ...] = (
     {"channel": channel(halved)},
+    {"channel": channels.shifted(), "aggregation": aggregations.secure_sum()},
     {"channel": channels.shifted(), "compressor": compressors.random_k()},
     {"estimator": estimators.minibatch(sampling.without_replacement())},
     {"estimator": estimators.minibatch(sampling.with_replacement())},

@@ -39,6 +39,8 @@ PROBES = {  # of the cases that compile a probe, those of the plain tier
     "compressor: a coordinate twice",
     "sampler|coins: from scratch, and right",
     "kernel|model: its clip",
+    "participation: heavy clients",
+    "server: a step of a trusted server",
 }
 
 

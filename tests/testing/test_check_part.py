@@ -1,15 +1,32 @@
 """`jaxfl.testing.check_part`: it passes every part of jaxfl, and finds out parts that lie."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
+from own import FEATURES, Case, Composed, network, own, problem_of, raw_mean, said
 from told import refusals
 
-from jaxfl.core.types import Draw
-from jaxfl.parts import channels, compressors, iterates, mechanisms, sampling, servers
+import jaxfl
+from jaxfl import types
+from jaxfl.core.types import Draw, Remembered, Term
+from jaxfl.parts import (
+    aggregations,
+    channels,
+    compressors,
+    estimators,
+    graphs,
+    iterates,
+    local,
+    mechanisms,
+    momentum,
+    sampling,
+    servers,
+    smoothing,
+)
 from jaxfl.testing import CheckFailed, check_algorithm, check_part
 
 CODES: dict[str, dict[str, float]] = {
@@ -32,6 +49,48 @@ LINKS = (
     *(channels.direct, channels.shifted, channels.learned, channels.recursion),
     channels.error_feedback,
 )
+poisson, fixed = sampling.poisson(), sampling.without_replacement()
+with_replacement = sampling.with_replacement()
+
+
+def unbiased(estimator: Any) -> Any:
+    """It declares the constants of SoteriaFL's Assumption 3."""
+    return estimator._replace(name="mine", assume=lambda setting, values: None)
+
+
+minibatch, svrg = unbiased(estimators.minibatch(poisson)), unbiased(estimators.svrg(poisson))
+ESTIMATORS: dict[str, Any] = {
+    "minibatch": minibatch,
+    "minibatch with replacement": unbiased(estimators.minibatch(with_replacement)),
+    "svrg": svrg,
+    "saga": unbiased(estimators.saga(with_replacement)),
+    "moreau": smoothing.moreau(estimators.minibatch(poisson)),
+    "convolution": smoothing.convolution(estimators.minibatch(fixed)),
+    "corrected": momentum.corrected(sampling.in_order()),
+    "recursive": momentum.recursive(fixed, False),
+    "spider": momentum.recursive(sampling.full(), True),
+    "marina": momentum.marina(sampling.full()),
+    "anchored": momentum.anchored(poisson, mechanisms.gaussian()),
+}
+# numbers of local steps; those of the estimator and of the noise they do not declare
+STEP = {"local_steps": 3, "lr": 0.1, "clip": 1.0, "batch": 4, "sigma": 0.3}
+STEP |= {"reads": ("clip", "batch", "sigma")}
+SHORT = {**STEP, "update_clip": 0.2}
+gaussian = mechanisms.gaussian()
+steps = local.steps(estimators.minibatch(fixed), gaussian, local.free())
+bounded = local.steps(estimators.minibatch(fixed), mechanisms.central(), local.free(), bounded=True)
+LOCALS: dict[str, tuple[Any, dict[str, Any]]] = {
+    "steps": (steps, STEP),
+    "steps of Poisson batches": (local.steps(minibatch, gaussian, local.free()), STEP),
+    "control": (
+        local.steps(estimators.minibatch(sampling.shuffled()), gaussian, local.control()),
+        STEP,
+    ),
+    "bounded": (bounded, SHORT),
+}
+MODELS = {"logistic": jaxfl.models.logistic(FEATURES), "mlp": jaxfl.models.mlp(FEATURES, (3,), 2)}
+NETWORKS = ("complete", "ring", "grid", "erdos_renyi:0.3,2")
+W = [[0.5, 0.5, 0], [0.5, 0.25, 0.25], [0, 0.25, 0.75]]
 HONEST: dict[str, tuple[Any, dict[str, Any]]] = {
     **{name: (compressors.compressor(name), numbers) for name, numbers in CODES.items()},
     **{name: (sampling.sampler(name), {}) for name in sampling.SAMPLERS},
@@ -43,13 +102,20 @@ HONEST: dict[str, tuple[Any, dict[str, Any]]] = {
     "descent": (servers.descent(), {}),
     "averaged": (servers.averaging(), {}),
     "anytime": (iterates.anytime(), {"diameter": 2.0, "reads": ("diameter",)}),
+    **{
+        name: (part, {"k": 6, "sigma": 0.3, "reads": ("k", "sigma")})
+        for name, part in ESTIMATORS.items()
+    },
+    **LOCALS,
+    **{name: (aggregations.aggregation(name), {}) for name in aggregations.AGGREGATIONS},
+    **{name: (graphs.graph(name), {}) for name in NETWORKS},
+    "matrix": (graphs.mixing(W), {"clients": 3}),
+    **{name: (problem_of(model), {}) for name, model in MODELS.items()},
 }
 
 random_k, qsgd = compressors.random_k(), compressors.qsgd()
-poisson, fixed = sampling.poisson(), sampling.without_replacement()
 uniform, balanced, chance = sampling.uniform(), sampling.balanced(), sampling.poisson_clients()
-gaussian, direct = mechanisms.gaussian(), channels.direct()
-with_replacement = sampling.with_replacement()
+direct, secure, logistic = channels.direct(), aggregations.secure_sum(), MODELS["logistic"]
 
 
 def selects(change: Callable[[Draw, int], Draw]) -> Any:
@@ -117,6 +183,43 @@ def mine(part: Any, **fields: Any) -> Any:
     return part._replace(name="mine", **fields)
 
 
+def scaled(factor: float) -> Any:
+    """Terms so many times as long."""
+    terms = lambda shared, x, hp: (Term(factor, (x,), (1.0,), hp["clip"]),)  # noqa: E731
+    return minibatch._replace(gradient=minibatch.gradient._replace(terms=terms))
+
+
+def remembers(init: Callable[..., Any]) -> Any:
+    return svrg._replace(memory=svrg.memory._replace(init=init))
+
+
+def shows_data(problem: Any, x: Any, *rest: Any) -> Any:
+    """The mean of a client's features, unclipped, is added to its estimates."""
+    return svrg.memory.init(problem, x, *rest)._replace(base=raw_mean(problem))
+
+
+def runs(change: Callable[..., Any], part: Any = steps) -> Any:
+    return part._replace(name="mine", run=lambda *given: change(*part.run(*given)))
+
+
+def protects(change: Callable[..., Any]) -> Any:
+    return secure._replace(
+        name="mine", protect=lambda *given: change(given, *secure.protect(*given))
+    )
+
+
+def matrix(W: Any) -> Any:
+    return graphs.Graph("mine", lambda n: np.asarray(W(n)))
+
+
+def kernel(**fields: Any) -> Any:
+    return problem_of(logistic._replace(kernel=logistic.kernel._replace(**fields)))
+
+
+def one_longer(w: Any, F: Any, batch: Any) -> Any:
+    return logistic.kernel.contract(w, F, batch).at[1].multiply(1.5)
+
+
 NUMBERS = {"k": 6, "sigma": 1.0}
 # name: a part that lies, and a word of the sentence that finds it out
 LYING: dict[str, tuple[Any, str]] = {
@@ -151,6 +254,7 @@ LYING: dict[str, tuple[Any, str]] = {
     "fewer turns than it takes": (mine(uniform, most=lambda T, n, v: 1), "rounds for a client"),
     "a random number as fixed": (mine(chance, fixed_size=True), "calls"),
     "more clients than there are": (mine(uniform, least=lambda n, v: 5), "at least 5"),
+    "the same clients in every round": (same_key(chance), "two rounds"),
     # mechanisms
     "nine tenths": (noise(lambda key, std, like: 0.9 * std * normal(key, like)), "declares"),
     "pairs of coordinates": (
@@ -169,23 +273,127 @@ LYING: dict[str, tuple[Any, str]] = {
     "one coordinate longer": (sends(lambda link, g: g.at[3].multiply(2.0)), "apart"),
     "linear only in name": (sends(lambda link, g: jnp.clip(g, -0.5, 0.5)), "mean of before"),
     "a shift that grows": (sends(lambda s, g: 2 * g - s, channels.shifted()), "apart"),
+    "a memory that is denied": (mine(channels.shifted(), remembers=False), "does not remember"),
+    "a shift that the server does not follow": (
+        mine(channels.shifted(), receive=lambda s, mean, *rest: (s + mean, s)),
+        "mean of before",
+    ),
+    # estimators
+    "terms 1.01 times": (scaled(1.01), "worst one"),
+    "shorter terms": (scaled(0.9), "should be"),
+    "svrg as a minibatch": (mine(svrg, sensitivity=minibatch.sensitivity), "worst one"),
+    "data in the memory": (remembers(shows_data), "should be|worst one"),
+    "a start that is not counted": (
+        remembers(lambda *given: svrg.memory.init(*given)._replace(gradients=jnp.int32(0))),
+        "counts 0 gradients",
+    ),
+    "a start that is counted twice": (
+        mine(
+            minibatch,
+            memory=minibatch.memory._replace(init=lambda *_: Remembered(gradients=jnp.int32(12))),
+        ),
+        "does not read",
+    ),
+    # local procedures
+    "longer reports": (runs(lambda g, *rest: (1.1 * g, *rest)), "has norm"),
+    "reports beyond their bound": (runs(lambda g, *rest: (2 * g, *rest), bounded), "has norm"),
+    "less noise in a report": (
+        mine(steps, message_bound=lambda v: (steps.message_bound(v)[0], 0.1)),
+        "noise of 0.1",
+    ),
+    "steps that count nothing": (runs(lambda g, own, count: (g, own, 0 * count)), "counts 0"),
+    # aggregations
+    "longer words": (protects(lambda given, words, clamped: (2 * words, clamped)), "off"),
+    "a client that is left out": (
+        protects(lambda given, words, clamped: (jnp.where(given[2] == 0, 0, words), clamped)),
+        "off",
+    ),
+    "clamps in silence": (
+        protects(lambda given, words, clamped: (words, 0 * clamped)),
+        "counts no clamped",
+    ),
+    "shorter words in name": (mine(secure, bits=16), "16 bits"),
+    # graphs
+    "a weight that is not returned": (matrix(lambda n: np.roll(np.eye(n), 1, 0)), "transpose"),
+    "a negative weight": (matrix(lambda n: 2 * np.eye(n) - 1 / n), "negative"),
+    "rows of another sum": (matrix(lambda n: np.full((n, n), 0.9 / n)), "miss a sum"),
+    "islands": (matrix(np.eye), "second eigenvalue"),
+    # gradients of models
+    "short norms": (kernel(inner=lambda F, H, b: logistic.kernel.inner(F, H, b) / 4), "differs"),
+    "one coordinate of gradients longer": (kernel(contract=one_longer), "differs"),
     # servers
     "another first point": (mine(servers.descent(), view=lambda s: s[0] + 1), "first"),
 }
 
 
-@pytest.mark.parametrize("name", HONEST)
+def tiers(names: Iterable[str], *plain: str) -> list[Any]:
+    return [pytest.param(n, marks=pytest.mark.plain) if n in plain else n for n in names]
+
+
+@pytest.mark.parametrize("name", tiers(HONEST, "steps of Poisson batches", "minibatch", "grid"))
 def test_every_part_of_jaxfl_is_what_it_declares(name: str) -> None:
     part, numbers = HONEST[name]
     assert check_part(part, **numbers)
 
 
-@pytest.mark.parametrize("name", LYING)
+@pytest.mark.parametrize(
+    "name", tiers(LYING, "terms 1.01 times", "the same clients in every round", "longer words")
+)
 def test_a_part_that_lies_is_found_out(name: str) -> None:
     part, word = LYING[name]
-    numbers = {p.name: NUMBERS[p.name] for p in part.params if p.name in NUMBERS}
+    names = [p.name for p in getattr(part, "params", ())]
+    numbers = {name: NUMBERS[name] for name in names if name in NUMBERS}
+    numbers |= (SHORT if "update_clip" in names else STEP) if "local_steps" in names else {}
     with pytest.raises(CheckFailed, match=word):
         check_part(part, **numbers)
+
+
+def composed(part: Any) -> Any:
+    """The part in a composition on whose proof it has a bearing, if it has one at all."""
+    kind, two = type(part), {"local_steps": 2, "cohort": 2}
+    if kind is types.Sampler:
+        return own(estimator=estimators.minibatch(part))
+    if kind is types.Participation:
+        return Composed(jaxfl.algorithm("dp_fedavg", participation=part), two)
+    if kind is types.Aggregation:
+        return Composed(jaxfl.algorithm("dp_fedavg", aggregation=part), {"local_steps": 2})
+    if kind is types.Problem:
+        return Composed("ldp_sgd", problem=part)
+    hidden = {"aggregation": secure} if kind is types.Channel else {}
+    if kind is graphs.Graph:
+        return network(graph=part)
+    return own(**{kind.__name__.lower(): part}, **hidden)
+
+
+# what a run says of the parts that a probe does not refute: they lie about nothing private, or have
+# no claim whatever they say
+UNREFUTED: dict[str, tuple[str, ...]] = {
+    "probed": (
+        *("unscaled", "the first half alone", "shorter terms", "clamps in silence"),
+        "shorter words in name",
+    ),
+    "proven": (
+        *("omega of another k", "a bias of 1 %", "a bias that is declared, and too large"),
+        *("negative bits", "a weight that is not returned", "a negative weight"),
+        *("rows of another sum", "islands", "another first point"),
+    ),
+    "no claim": (
+        *("svrg as a minibatch", "data in the memory", "a start that is not counted"),
+        "a start that is counted twice",
+    ),
+    "refused": (
+        *("longer reports", "reports beyond their bound", "less noise in a report"),
+        "steps that count nothing",
+    ),
+}
+OUTCOMES = {name: word for word, names in UNREFUTED.items() for name in names}
+
+
+@pytest.mark.full  # each compiles a probe; the parts themselves are checked above
+@pytest.mark.parametrize("name", LYING)
+def test_what_a_run_says_of_a_part_that_lies(name: str) -> None:
+    found = said(Case(name, lambda: composed(LYING[name][0]), "", ""))
+    assert found.outcome == OUTCOMES.get(name, "refuted"), found.text
 
 
 test_what_cannot_be_checked = refusals(

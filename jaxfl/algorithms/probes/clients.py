@@ -16,17 +16,19 @@ from jaxfl.algorithms.probes.given import FACTS, FAST, D, Given, M, hyper
 from jaxfl.algorithms.probes.laws import ERRORS, confirm, equal, mean_is
 from jaxfl.core.types import Array, Client, Draw, Estimator, Hyper, Key, Local, Problem, Server
 from jaxfl.parts import channels, compressors, sampling
+from jaxfl.parts.gradients import at_point, evaluated
 from jaxfl.parts.mechanisms import noiseless
 from jaxfl.privacy.events import Mean
 from jaxfl.problems.metrics import full_gradient
 from jaxfl.problems.models import logistic
+from jaxfl.rounds.blocks import paced, streams
 from jaxfl.rounds.federated import Federated
 from jaxfl.rounds.transcript import drawn, sensitivity_of
 
 __all__ = ["CHECKS"]
 
 ROUNDS = 3
-KEYS = 200
+KEYS, SOME = 200, 1000  # of worst cases, and of means
 LENGTH = 1e6  # of an outlier
 UNCLIPPED = {"clip": 1e6}
 
@@ -36,8 +38,11 @@ def _problem(factor: float = 1.0) -> Problem:
     rng = np.random.default_rng(3)
     a = jnp.asarray(factor * rng.normal(size=(1, M, D)) / D**0.5, jnp.float32)
     y = jnp.asarray(rng.integers(0, 2, (1, M)), jnp.int32)
-    x0 = jnp.asarray(rng.normal(size=D), jnp.float32)
-    return Problem((a, y), jnp.full(1, M, jnp.int32), None, x0, logistic(D))
+    return Problem((a, y), jnp.full(1, M, jnp.int32), None, _start(), logistic(D))
+
+
+def _start() -> Array:
+    return jnp.linspace(-1.0, 1.0, D)
 
 
 def _same(a: Any, b: Any) -> bool:
@@ -53,7 +58,8 @@ def _numbers(part: Estimator, given: Given, **more: Any) -> tuple[dict[str, Any]
     values = {"batch": M if part.sampler.whole else 4, "clip": 1.0, **given.numbers, **more}
     both = part.sampler._replace(params=params)
     hp = hyper(both, values)
-    return {**values, **hp.values}, hp
+    slots = {"k": D, **hp.caps}  # of a compressor, which an estimator may read
+    return {**values, **hp.values}, Hyper(hp.values, tuple(sorted(slots.items())))
 
 
 def _body(part: Estimator) -> Federated:
@@ -78,7 +84,8 @@ def _estimates(part: Estimator, key: Key, problem: Problem, hp: Hyper, path: Key
         return body.round(path, state, problem, hp)[0], seen
 
     state, _ = body.init(path, problem, hp)
-    return jax.lax.scan(step, state, length=ROUNDS)[1]
+    seen: Array = jax.lax.scan(step, state, length=ROUNDS)[1]
+    return seen
 
 
 def _mean(part: Estimator, given: Given) -> None:
@@ -86,10 +93,11 @@ def _mean(part: Estimator, given: Given) -> None:
     if part.assume is None:
         return
     _, hp = _numbers(part, given, **UNCLIPPED)
-    problem, path = _problem(), jax.random.key(1)
-    found = _drawn(lambda key: _estimates(part, key, problem, hp, path))(given.keys())
+    problem, path, x0 = _problem(), jax.random.key(1), _start()
+    keys = given.keys(SOME)
+    found = _drawn(lambda key: _estimates(part, key, problem, hp, path))(keys)
     for t in range(ROUNDS):
-        gradient = full_gradient(problem, problem.x0 + t / D, jnp.float32(np.inf))[0]
+        gradient = full_gradient(problem, x0 + t / D, jnp.array(np.inf))[0]
         what = f"The estimate of {part.name!r} in round {t}"
         mean_is(np.asarray(found[:, t], np.float64), np.asarray(gradient, np.float64), what)
 
@@ -118,7 +126,8 @@ def _reach(part: Estimator, given: Given) -> None:
     def moved(key: Key) -> Array:
         worlds = (Problem((s * rows, ones), *_rest(problem)) for s in (1, -1))
         a, b = (_estimates(part, key, world, hp, key) for world in worlds)
-        return jnp.linalg.norm(a - b, axis=1)
+        norms: Array = jnp.linalg.norm(a - b, axis=1)
+        return norms
 
     found = float(_drawn(moved)(given.keys(KEYS)).max())
     confirm(
@@ -165,14 +174,20 @@ def _update(
 
 
 def _estimator_jit(part: Estimator, given: Given) -> None:
-    """Estimates are the same with and without ``jit``, together and alone."""
+    """Gradients are the same with and without ``jit``, together and alone."""
     (_, hp), problem, keys = _numbers(part, given), _problem(), given.keys(2)
+    batch, weight = jax.tree.map(lambda a: a[0], problem.train), jnp.full(M, 1 / M)
+    shared = part.memory.init(problem, _start(), hp, False, "exact").shared
+    hp = paced(part.pace, streams(keys[0]), jnp.int32(0), hp)
 
     def one(key: Key) -> Array:
-        return _estimates(part, key, problem, hp, key)
+        x = jax.random.normal(key, (D,))
+        return evaluated(at_point(part.gradient, problem.model, shared, x, hp), weight, batch, key)[
+            0
+        ]
 
-    together, what = _drawn(one)(keys), f"Estimates of {part.name!r}"
-    equal(together[0], one(keys[0]), f"{what} with jit and vmap, and without")
+    what = f"Gradients of {part.name!r} with jit and vmap, and without"
+    equal(_drawn(one)(keys)[0], one(keys[0]), what)
 
 
 # --- local procedures ----------------------------------------------------------------------------
@@ -183,8 +198,7 @@ def _ran(part: Local, given: Given, problem: Problem, **more: Any) -> Callable[[
     caps = {name: int(given.numbers[name]) for name in ("local_steps",) if name in given.numbers}
     hp = hyper(part, {"clip": 1.0, "batch": 4, "sigma": 0.0, **given.numbers, **more})
     hp = Hyper(hp.values, tuple(sorted({"batch": M, **caps}.items())))
-    assert problem.x0 is not None
-    x = problem.x0
+    x = _start()
     shared, memory = part.init(problem, x)
 
     def take(rows: Draw) -> Any:
@@ -196,7 +210,7 @@ def _ran(part: Local, given: Given, problem: Problem, **more: Any) -> Callable[[
         return jax.tree.map(each, problem.train)
 
     def one(key: Key) -> Any:
-        own, out = jax.tree.map(lambda a: a[0], memory), []
+        own, out = jax.tree.map(lambda a: a[0], memory), list[Any]()
         for turn in jax.random.split(key):
             noise, points = jax.random.split(turn)
             client = Client(key, noise, points, problem.count[0], take)
@@ -209,7 +223,7 @@ def _ran(part: Local, given: Given, problem: Problem, **more: Any) -> Callable[[
 
 def _bound(part: Local, given: Given) -> None:
     """A report of the longest records has at most the norm of ``message_bound``, beside its noise."""
-    values = {"clip": 1.0, "batch": 4, "sigma": 0.0, "rounds": 2, **given.numbers}
+    values = {"clip": 1.0, "batch": 4, "sigma": 0.0, "rounds": 2, "slots": M, **given.numbers}
     bound = part.message_bound(values)
     if bound is None:
         return

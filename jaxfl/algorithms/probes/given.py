@@ -31,10 +31,10 @@ class Given(NamedTuple):
 
 def hyper(part: Any, numbers: Mapping[str, Any], d: int = D, **more: Any) -> Hyper:
     """The hyper-parameters of a part, given or small ones, and its slots."""
-    caps = part.capacity(numbers, FACTS._replace(d=d)) if hasattr(part, "capacity") else {}
     whole = {param.name for param in part.params if param.integer}
     values = {param.name: max(param.low, min(0.5, param.high)) for param in part.params}
     values = {**values, **more, **numbers}
+    caps = part.capacity(values, FACTS._replace(d=d)) if hasattr(part, "capacity") else {}
     leaves = {
         name: jnp.asarray(v, jnp.int32 if name in whole else jnp.float32)
         for name, v in values.items()

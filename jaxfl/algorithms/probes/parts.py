@@ -92,9 +92,9 @@ def check_privacy(
         _distinct(part, values, d, min(500, max(8, SLOTS // d)))
     if isinstance(part, Estimator):
         _reach(part, values, d)
-    for kind, names in PRIVATE.items():
+    for kind, names in (*PRIVATE.items(), *(UNSEEN.items() if unseen else ())):
         if isinstance(part, kind):
-            for name in (*names, *(UNSEEN.get(kind, ()) if unseen else ())):
+            for name in names:
                 CHECKS[kind][name](part, Given(numbers, seed=0))
 
 
