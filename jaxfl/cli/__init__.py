@@ -61,8 +61,8 @@ TRACEBACK = "--traceback"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The command `jaxfl`; returns its exit status: 0, 2 for an error of the user or of the machine,
-    130 when interrupted and 143 when terminated, as in a shell."""
+    """The command `jaxfl`; returns its exit status: 0, 2 for an error of the user or of the machine, 3 if
+    a probe or an attack refutes an eps, 130 when interrupted and 143 when terminated, as in a shell."""
     words = list(sys.argv[1:] if argv is None else argv)
     words, traced = [word for word in words if word != TRACEBACK], TRACEBACK in words
     config: Config | None = None
@@ -76,9 +76,9 @@ def main(argv: Sequence[str] | None = None) -> int:
                 words[1:] = imported(words[1:])
                 words[1:], config = with_config(words[1:], parser)
             with blamed("Your code") if record() else contextlib.nullcontext():
-                _dispatch(words)
+                status = _dispatch(words) or 0
         sys.stdout.flush()  # a full disk is reported here, and not when Python ends
-        return 0
+        return status
     except InputError as error:
         sentence = error.sentence(as_typed(words), suggested)
         sentence = config.named(sentence) if config else sentence
@@ -168,7 +168,7 @@ def run_version(words: Sequence[str]) -> None:
     print(f"jaxfl {__version__}")
 
 
-def run_run(words: Sequence[str]) -> None:
+def run_run(words: Sequence[str]) -> int:
     """usage: jaxfl run [ALGORITHM] [--OPTION VALUE ...]
 
     Run one algorithm and write its plan, its result, its final state and its picture to a folder.  The
@@ -184,10 +184,10 @@ def run_run(words: Sequence[str]) -> None:
       jaxfl run --extend first --rounds 600
       jaxfl run soteriafl_sgd --config first.toml --json
     """
-    run("run", words)
+    return run("run", words)
 
 
-def run_grid(words: Sequence[str]) -> None:
+def run_grid(words: Sequence[str]) -> int:
     """usage: jaxfl sweep ALGORITHM [ALGORITHM ...] [--OPTION VALUE ...] [--PARAMETER VALUE [VALUE ...]]
 
     Run a grid, every combination of the values for every seed, and write its result and pictures.  The
@@ -208,7 +208,7 @@ def run_grid(words: Sequence[str]) -> None:
       jaxfl sweep --extend grid --eps 16 --seeds 5
       jaxfl show grid
     """
-    run("sweep", words)
+    return run("sweep", words)
 
 
 def run_completion(words: Sequence[str]) -> None:
@@ -237,7 +237,7 @@ def completion_parser() -> Parser:
 class Command(NamedTuple):
     """A command: its help is the docstring of ``answer``, and ``more``."""
 
-    answer: Callable[[list[str]], None]
+    answer: Callable[[list[str]], int | None]  # the exit status; None: 0
     # what it takes: the keys of --config, and what a shell completes
     parser: Callable[[], Parser] | None = None
     more: Callable[[list[str]], str] | None = None
@@ -286,15 +286,14 @@ def of_all() -> None:
     """
 
 
-def _dispatch(words: list[str]) -> None:
+def _dispatch(words: list[str]) -> int | None:
     command = words[0] if words else "--help"
     if command in COMMANDS:
         answer, rest = COMMANDS[command].answer, words[1:]
         if not {"-h", "--help"} & set(rest) and (rest or command not in ALONE):
-            answer(rest)
-            return
+            return answer(rest)
         print(explained(command, rest))
-        return
+        return None
     kind = "option" if command.startswith("-") else "command"
     names = [name for name in COMMANDS if not name.startswith("-")]
     close = near(command, COMMANDS)

@@ -19,13 +19,13 @@ from jaxfl.cli.imports import check_begun
 from jaxfl.cli.interrupt import Interrupts
 from jaxfl.cli.options import Session, Setup, Study, options
 from jaxfl.cli.parser import checked, larger, parse
-from jaxfl.cli.report import facts, head, print_files, print_json, print_table, summary
+from jaxfl.cli.report import REFUTED, facts, head, print_files, print_json, print_table, summary
 from jaxfl.cli.written import command, suggested
 from jaxfl.core.errors import DivergedWarning, InputError, JaxflWarning, assigned, require
 from jaxfl.core.params import known
 from jaxfl.core.progress import Bar, plural
 from jaxfl.core.types import Algorithm, Problem, Source
-from jaxfl.engine import executors, trackers
+from jaxfl.engine import executors, results, trackers
 from jaxfl.engine.grid import Grid, lay_out
 from jaxfl.engine.plan import KEPT, Options
 from jaxfl.engine.progress import Plan, Progress, show
@@ -33,6 +33,7 @@ from jaxfl.engine.results import RESULT
 from jaxfl.engine.session import How, check_names
 from jaxfl.engine.simulate import Run, base_key, options_of, simulated
 from jaxfl.engine.sweep import swept
+from jaxfl.privacy.events import Kind
 from jaxfl.views.bounds import bounds, possible
 from jaxfl.views.plots import curves, draw
 from jaxfl.views.selection import AUTO, CRITERIA, select
@@ -46,8 +47,8 @@ __all__ = ["complete", "computing", "partial", "run"]
 ROUNDS = 200
 
 
-def run(name: str, words: Sequence[str]) -> None:
-    """Compute what the words of a command ask for, and show it."""
+def run(name: str, words: Sequence[str]) -> int:
+    """Compute what the words of a command ask for, and show it; returns the exit status."""
     study, session = parse(name, words)
     with Interrupts() as interrupts:
         if (continued := session.resume or session.extend) is not None:
@@ -69,10 +70,13 @@ def run(name: str, words: Sequence[str]) -> None:
                     kept = f"; what is computed is saved: continue with {way}."
                     raise KeyboardInterrupt(kept) from None
                 raise KeyboardInterrupt(" before anything was saved.") from None
+    if found is None:
+        return 0
     if isinstance(found, Run):
         _show_run(found, place, session)
-    elif found is not None:
-        _show_sweep(found, place, session)
+        return REFUTED * (found.standing.kind == Kind.REFUTED)
+    _show_sweep(found, place, session)
+    return REFUTED * any(one["kind"] == Kind.REFUTED for one in results.config(found)["proofs"])
 
 
 class _Planned(Exception):

@@ -119,7 +119,7 @@ def run_plot(words: Sequence[str]) -> None:
       --metric NAME ...         draw these metrics, three pictures or fewer for each (default: two, that
                                 of --choose-by, on test data if it chose on validation data, and an
                                 accuracy, or the loss if the first is an accuracy)
-      --title TEXT              title of the pictures
+      --title TEXT              title of the pictures; what it replaces stands in the notes under them
       --label OLD=NEW ...       write NEW for algorithms, axes and metrics named OLD
       --out DIR                 folder for the pictures (default: DIR/pictures)
       --format KIND ...         png (default), pdf or svg
@@ -158,7 +158,8 @@ def look_options(words: Sequence[str]) -> str:
       --choose-by CRITERION     the metric after the last round by which the best setting is chosen: auto
                                 (default: accuracy, else loss, on validation data; without them the
                                 training loss), a metric, min:NAME or max:NAME; none: keep all settings
-      --over AXIS ...           choose the best setting along these axes (default: lr, shift)
+      --over AXIS ...           choose the best setting along these axes (default: lr, shift), along which
+                                eps has to protect the same
       --where AXIS=V,V ...      show only these values of these axes
       --allow-test              allow --choose-by to choose on test data, and say so in the notes
       --unchecked               read a result although it is damaged or has no digest (a checksum)

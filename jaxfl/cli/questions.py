@@ -15,7 +15,7 @@ from jaxfl.audit.attack import audit
 from jaxfl.audit.calculators import CALCULATORS
 from jaxfl.audit.ranges import FLAGS, NUMBERS
 from jaxfl.cli.parser import Once, Parser, hyper_parameters
-from jaxfl.cli.report import print_json
+from jaxfl.cli.report import REFUTED, print_json
 from jaxfl.cli.written import flag
 from jaxfl.core.errors import require
 from jaxfl.core.params import reads, whole
@@ -31,6 +31,7 @@ TEXTS = (
 )  # fmt: skip
 # Options of `jaxfl audit` that jaxfl.audit.attack.audit has not: parts, and counts with default and least
 EXCHANGED = {"clip_mode": "clip", **{r: r for r in ("clipping", "sampler", "compressor")}}
+DERIVED = ("refutes_proof", "refutes_claim", "refutes_described", "verdict")
 COUNTS = {"samples": (1000, 1), "rounds": (100, 1), "runs": (10_000, 20), "seed": (0, 0)}
 # Parameters of jaxfl.audit.attack.audit that are no options.
 NO_OPTIONS = {
@@ -95,7 +96,7 @@ def run_calibrate(words: Sequence[str]) -> None:
     _answer("calibrate", "NAME", questions.calibrate, words)
 
 
-def run_audit(words: Sequence[str]) -> None:
+def run_audit(words: Sequence[str]) -> int:
     r"""usage: jaxfl audit ALGORITHM [--runs R] [--PARAMETER VALUE ...]
 
     Measure a lower bound on eps by an attack: run the algorithm R times on each of two data sets that
@@ -107,7 +108,8 @@ def run_audit(words: Sequence[str]) -> None:
 
     Nothing is proven for an algorithm with parts of your own (--import FILE).  `described` is then the eps
     of the event that it describes, `refutes_described` whether that is below `lower`, `verdict` the same
-    in words, and `did_not_look_at` what the attack cannot see.
+    in words, and `did_not_look_at` what the attack cannot see.  The exit status is 3 if any of them is
+    refuted.
 
       jaxfl audit ldp_sgd --samples 1000 --rounds 100 --runs 10000 --batch 50 --eps 5
       jaxfl audit ldp_sgd --samples 1000 --rounds 20 --runs 4000 --batch 100 --clip-mode batch \
@@ -133,7 +135,8 @@ def run_audit(words: Sequence[str]) -> None:
 
     Other options are hyper-parameters of the algorithm (`jaxfl run ALGORITHM --help`).
     """
-    _answer("audit", "ALGORITHM", _audit, words)
+    answer = _answer("audit", "ALGORITHM", _audit, words)
+    return REFUTED * any(answer[name] for name in DERIVED[:3])
 
 
 def parameters(command: str, words: Sequence[str]) -> str:
@@ -189,7 +192,7 @@ def question_parser(command: str) -> Parser:
 
 def _answer(
     command: str, first: str, ask: Callable[..., dict[str, Any]], words: Sequence[str]
-) -> None:
+) -> dict[str, Any]:
     """Print the answer: one line per value, or one JSON object."""
     begins = f"jaxfl {command} begins with a {first}, not with {words[0]}"
     require(not words[0].startswith("-"), begins)
@@ -205,11 +208,12 @@ def _answer(
     answer = ask(name, **given)
     if as_json:
         print_json(answer)
-        return
+        return answer
     rows = _rows(answer)
     width = max(len(name) for name, _ in rows)
     for name, said in rows:
         print(f"{name:{width}}  {said}")
+    return answer
 
 
 def _rows(answer: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -245,8 +249,7 @@ def _audit(name: str, **given: Any) -> dict[str, Any]:
     }
     key, m = jax.random.key(counts.pop("seed")), counts.pop("samples")
     found = audit(algorithm(name, **parts), key=key, m=m, **counts, **given)
-    derived = ("refutes_proof", "refutes_claim", "refutes_described", "verdict")
-    return {**found._asdict(), **{name: getattr(found, name) for name in derived}}
+    return {**found._asdict(), **{name: getattr(found, name) for name in DERIVED}}
 
 
 def _value(name: str, text: Any) -> Any:

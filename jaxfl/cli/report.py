@@ -23,7 +23,18 @@ from jaxfl.views.words import in_units
 if TYPE_CHECKING:
     import xarray
 
-__all__ = ["amount", "facts", "head", "print_files", "print_json", "print_table", "summary"]
+__all__ = [
+    "REFUTED",
+    "amount",
+    "facts",
+    "head",
+    "print_files",
+    "print_json",
+    "print_table",
+    "summary",
+]
+
+REFUTED = 3  # the exit status where a probe or an attack refutes an eps
 
 
 def head(algorithm: Algorithm, problem: Problem, rounds: int) -> str:

@@ -191,3 +191,9 @@ def test_rows_have_values_and_errors(results: Path, shell: Shell) -> None:
 def test_a_mistake_leaves_standard_output_empty(shell: Shell) -> None:
     for words in ("run --rounds 0", "show nowhere", "completion tcsh"):
         shell.refused(words, "--json" * (words[0] != "c"))
+
+
+def test_an_audit_that_refutes_ends_with_a_status_of_its_own(shell: Shell) -> None:
+    words = "audit ldp_sgd --samples 8 --rounds 2 --runs 200 --batch 8 --eps 8 --claimed"
+    assert "refutes_claim      no" in shell(words, "8").out
+    assert "refutes_claim      yes" in shell(words, "0.1", status=3).out
