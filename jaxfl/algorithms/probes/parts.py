@@ -445,7 +445,7 @@ def _shapes(part: Channel, given: Given) -> None:
     """Both ends keep their shapes, and the server's estimate is a vector."""
     link, server, x = _linked(part)
     hp, message = _hyper(part, given.numbers, carry=0.5), Message(x, None)
-    kept = part.residual(link, x, x) if part.residual else part.after(link, message, hp)
+    kept = part.residual(link, x, x, hp) if part.residual else part.after(link, message, hp)
     v, after = part.receive(server, x, jnp.ones(()), hp, None)
     for old, new, end in ((link, kept, "a client"), (server, after, "the server")):
         same = jax.tree.map(jnp.shape, old) == jax.tree.map(jnp.shape, new)
