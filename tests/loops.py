@@ -112,7 +112,7 @@ class Draws:
             chosen = select(pick, self.d, hp)
             place = jnp.zeros(self.d).at[chosen.index]
             xi = self.normal(noise)
-            if not isinstance(self.body, Gossip):
+            if not isinstance(self.body, Gossip) and self.body.channel.residual is None:
                 drawn = normal(noise, chosen.index.shape)
                 xi = place.add(drawn, mode="drop")
             return xi, place.add(chosen.weight, mode="drop")

@@ -118,6 +118,21 @@ ROWS += (
     Row("ef21", {"lr": 0.2, "k": 3}, per_round(1), "top_k", quick=False),
     Row("ef_sgd", {"lr": 0.1, "k": 3, "batch": 4}, per_round(1, 4), "top_k"),
     Row(
+        "ef21_sgdm",
+        {"lr": 0.1, "k": 3, "batch": 4, "momentum": 0.5},
+        per_round(1, 4),
+        "top_k",
+        everyone=True,
+    ),
+    Row("dasha", {"lr": 0.2, "k": 6}, per_round(1), True, quick=False),
+    Row(
+        "dasha_mvr",
+        {"lr": 0.1, "k": 6, "batch": 4, "momentum": 0.3},
+        per_round(2, 4),
+        True,
+        everyone=True,
+    ),
+    Row(
         "q_dpsgd_1",
         {**QUIET, "batch": 4, "quantum": 1e-3},
         per_round(1, 4),

@@ -982,8 +982,8 @@ class Channel(NamedTuple):
             ``moved`` is the mean change of the links of the clients in S, with the leaves of one link,
             where links are stored in fewer bits; None: it follows from the messages.
         params: the hyper-parameters that it reads.
-        residual: (link, v, C(v)) -> a client's new link instead of ``after``, for the noised v, (d,), that
-            it compressed; noise is then drawn on all coordinates.  None: ``after`` says it.
+        residual: (link, v, C(v), hp) -> a client's new link instead of ``after``, for the noised v, (d,),
+            that it compressed; noise is then drawn on all coordinates.  None: ``after`` says it.
         linear: whether the mean of before(s_i, g_i) is before(s, g) of the means.
         remembers: whether messages change either end, so that it matters who sends them.
         mirrors: whether the server keeps the mean of what clients remember.
@@ -999,7 +999,7 @@ class Channel(NamedTuple):
     after: Callable[[PyTree, Message, Hyper], PyTree]
     receive: Callable[[PyTree, Array, Array, Hyper, Any], tuple[Array, PyTree]]
     params: tuple[Param, ...] = ()
-    residual: Callable[[PyTree, Array, Array], PyTree] | None = None
+    residual: Callable[[PyTree, Array, Array, Hyper], PyTree] | None = None
     linear: bool = False
     remembers: bool = True
     mirrors: bool = False

@@ -12,13 +12,16 @@ import jax.numpy as jnp
 from jaxfl.core.provenance import made
 from jaxfl.core.types import Array, Channel, Hyper, Message, Param, PyTree, unbounded
 
-__all__ = ["add", "direct", "error_feedback", "learned", "recursion", "shifted"]
+__all__ = ["add", "dasha", "direct", "error_feedback", "learned", "recursion", "shifted"]
 
 SHIFT = Param(
     "shift",
     "rate gamma of the shifts: s_i <- s_i + gamma C(g_i - s_i), for the noised estimate g_i",
     high=1.0,
     schedule=True,
+)
+REPEAT = Param(
+    "shift", "share a of the error that compression has left, which a message repeats", high=1.0
 )
 
 
@@ -111,6 +114,46 @@ def learned() -> Channel:
 
 
 @made
+def dasha() -> Channel:
+    """Changes of estimates, and a share of the error  [DASHA, Algorithm 1]::
+
+        c_i = C(h_i' - h_i - a (g_i - h_i)),  h_i <- h_i',  g_i <- g_i + c_i   (client, if it takes part)
+        g <- g + (1/n) sum_S c_i,  v = g
+
+    h_i' is the estimate of this round with its noise, h_i the one before, and both are 0 at first.  A client
+    keeps ``s_i = (1 - a) h_i + a g_i`` and g_i, so that it compresses h_i' - s_i.  The server's g is the
+    mean of the g_i, those of absent clients included.  The noise is drawn on all coordinates, since s_i
+    keeps it: whatever is sent is made of noised estimates.
+    """
+
+    def residual(
+        link: tuple[Array, Array], v: Array, sent: Array, hp: Hyper
+    ) -> tuple[Array, Array]:
+        (s, g), a = link, hp["shift"]
+        g = g + sent
+        return (1 - a) * (s + v) + a * g, g
+
+    def receive(
+        g: Array, mean: Array, rate: Array, hp: Hyper, moved: PyTree
+    ) -> tuple[Array, Array]:
+        v = g + rate * mean
+        return v, v if moved is None else g + rate * moved[1]
+
+    return direct()._replace(
+        name="dasha",
+        init=lambda n, x, fused: ((_zeros(n, x, fused),) * 2, jnp.zeros_like(x)),
+        before=lambda link, h: h - link[0],
+        residual=residual,
+        receive=receive,
+        params=(REPEAT,),
+        linear=False,
+        remembers=True,
+        mirrors=True,
+        growth=unbounded,
+    )
+
+
+@made
 def recursion() -> Channel:
     """v <- (1-gamma) v + mean_i u_i, kept by the server; ``carry`` is 1-gamma, or 0 to restart.
 
@@ -146,7 +189,7 @@ def error_feedback() -> Channel:
         name="error_feedback",
         init=lambda n, x, fused: (_zeros(n, x, fused), ()),
         before=lambda e, g: g if isinstance(e, tuple) else g + e,
-        residual=lambda e, p, sent: p - sent,
+        residual=lambda e, p, sent, hp: p - sent,
         remembers=True,
         corrects=True,
         growth=unbounded,

@@ -1,8 +1,9 @@
 """Estimators that correct an earlier estimate by differences of gradients.
 
-Four recursions, each a weighting of gradients at the point x of this round and the one before, x':
+Five recursions, each a weighting of gradients at the point x of this round and the one before, x':
 
 ==============  ===================================================================================
+``averaged``    each client remembers an average: h <- (1-eta) h + eta grad f(x; z), or with differences
 ``corrected``   each client remembers its own: d <- grad f(x; z) + (1-beta) (d - grad f(x'; z))
 ``recursive``   the server remembers it (:func:`jaxfl.parts.channels.recursion`); clients send differences
 ``marina``      the same with compressed differences; a coin restarts it
@@ -49,6 +50,7 @@ __all__ = [
     "DIAMETER",
     "SMOOTHNESS",
     "anchored",
+    "averaged",
     "corrected",
     "marina",
     "recursive",
@@ -66,6 +68,9 @@ MOMENTUM_POWER = Param(
     "momentum_power", "power r of the corrected momentum's weights beta_t = t^-r", high=4.0
 )
 MOMENTUM = Param("momentum", "weight gamma of the new gradient in the recursion", high=1.0)
+AVERAGE = Param(
+    "momentum", "weight eta of the new gradient in a client's h_i", open_low=True, high=1.0
+)
 DIFFERENCE_CLIP = Param(
     "difference_clip", "bound C on the difference of one example's two gradients", open_low=True
 )
@@ -176,6 +181,50 @@ def corrected(sampler: Sampler) -> Estimator:
         ),
         params=(CLIP, SMOOTHNESS, DIAMETER, WEIGHT_POWER, MOMENTUM_POWER),
         points=POINTS,
+    )
+
+
+@made
+def averaged(sampler: Sampler, differences: bool) -> Estimator:
+    """A client's average of its gradients, with a new batch I in every round::
+
+        h_i <- (1 - eta) h_i + eta mean_{j in I} clip grad f_ij(x)
+        h_i <- mean_{j in I} clip(grad f_ij(x) - (1 - eta) grad f_ij(x')) + (1 - eta) h_i
+
+    The first is Polyak's momentum [EF21-SGDM, Algorithm 1], and the second, with ``differences``,
+    removes its delay [STORM; DASHA-MVR, Algorithm 1].  In the first round eta = 1.  Everyone takes part.
+    """
+
+    def pace(key: Key, t: Array, hp: Hyper) -> dict[str, Array]:
+        return {"momentum": jnp.where(t == 0, 1, hp["momentum"])}
+
+    def begin(
+        key: Key, shared: PyTree, base: Array | None, x: Array, problem: Problem, hp: Hyper
+    ) -> tuple[PyTree, Array | None, Array]:
+        assert base is not None
+        base = (1 - hp["momentum"]) * base
+        if not differences:  # the public part is averaged as well; differences of it telescope
+            base = base + hp["momentum"] * jax.grad(problem.model.regularizer)(x)
+        return shared, base, jnp.int32(0)
+
+    def terms(shared: PyTree, x: Array, hp: Hyper) -> tuple[Term, ...]:
+        G, eta = hp["clip"], hp["momentum"]
+        if differences:
+            return (Term(1.0, (x, shared[1]), (1.0, eta - 1), G),)
+        return (Term(1.0, (x,), (eta,), eta * G),)
+
+    def nothing(shared: PyTree, slope: Callable[[Array], Array], x: Array, hp: Hyper) -> Array:
+        return jnp.zeros_like(x)
+
+    return Estimator(
+        "momentum with differences" if differences else "momentum",
+        sampler,
+        Gradient(terms, None if differences else nothing),
+        Memory(
+            functools.partial(_zero, 0), begin, _next_round, follow=lambda rows, count: rows.weight
+        ),
+        pace,
+        params=(CLIP, AVERAGE),
     )
 
 

@@ -100,7 +100,8 @@ def send(
         # on all coordinates, since the channel keeps those that are not sent
         v = v + draw_noise(body.own, noise, t, v, hp, unit)
         message, sent = release(noiseless(), body.compressor, noise, mask, v, t, hp)
-        return Sent(message, sent, channel.residual(link, v, dense(message, x.size)), own)
+        kept = channel.residual(link, v, dense(message, x.size), hp.copy())
+        return Sent(message, sent, kept, own)
 
     noise, mask = client_keys([keys.noise, keys.mask], who.index, t)
     if len(body.own.weights) > 1:

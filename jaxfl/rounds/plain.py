@@ -70,7 +70,7 @@ class Plain(Federated):
             return Sent(message, sent, channel.after(me.link, message, hp), own)
         v = v + normal(noise, self.own, v, hp, now.unit, t)  # the channel keeps what is not sent
         message, sent = release(noiseless(), self.compressor, noise, mask, v, t, hp)
-        return Sent(message, sent, channel.residual(me.link, v, dense(message, v.size)), own)
+        return Sent(message, sent, channel.residual(me.link, v, dense(message, v.size), hp), own)
 
     def senders(self, now: RoundContext, state: ServerState) -> tuple[ClientBlock, Sent]:
         """The clients of the cohort, and what each sends."""

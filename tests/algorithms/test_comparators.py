@@ -45,6 +45,9 @@ NUMBERS: dict[str, dict[str, Any]] = {
     "marina": {"lr": 0.2, "clip": G, "k": 3, "restart": 0.3},
     "ef21": {"lr": 0.2, "clip": G, "k": 3},
     "ef_sgd": {"lr": 0.2, "clip": G, "k": 3, "batch": 5},
+    "ef21_sgdm": {"lr": 0.2, "clip": G, "k": 3, "batch": 5, "momentum": 0.3},
+    "dasha": {"lr": 0.2, "clip": G, "k": 3},
+    "dasha_mvr": {"lr": 0.1, "k": 3, "batch": 5, "momentum": 0.3},
     "clip21_sgd2m": {**COMMON, "clip": 0.15, "batch": 5, "momentum": 0.6, "shift": 0.4},
     "dice_sgd": {**COMMON, "clip": 0.15, "batch": 5, "error_clip": 0.3},
 }  # fmt: skip
@@ -161,6 +164,34 @@ def ef21(L: Draws) -> np.ndarray:
     return x
 
 
+def ef21_sgdm(L: Draws) -> np.ndarray:
+    v, x, m, g = L.v, L.x0, np.zeros((L.n, L.d)), np.zeros((L.n, L.d))
+    for t in range(ROUNDS):
+        eta = v["momentum"] if t else 1.0
+        for i in range(L.n):
+            m[i] = (1 - eta) * m[i] + eta * (L.slope(t, i, x, G) + regularizer(x))
+            g[i] += largest(m[i] - g[i], v["k"])
+        x = x - v["lr"] * g.mean(0)
+    return x
+
+
+def dasha(L: Draws) -> np.ndarray:
+    """Also with noise on the gradients, and with h_i as DASHA-MVR has it."""
+    v, x, before = L.v, L.x0, L.x0
+    h, g, a = np.zeros((L.n, L.d)), np.zeros((L.n, L.d)), 1 / (2 * (L.d / v["k"] - 1) + 1)
+    for t in range(ROUNDS):
+        b, old = v.get("momentum", 1.0) if t else 1.0, h.copy()
+        for i in range(L.n):
+            if "momentum" in v:
+                change = L.slope(t, i, x) - (1 - b) * L.slope(t, i, before)
+                h[i] = change + regularizer(x) + (1 - b) * (h[i] - (t > 0) * regularizer(before))
+            else:
+                h[i] = full(L, i, x) + v.get("sigma", 0.0) * L.noise(t, i)
+            g[i] += L.mask(t, i) * (h[i] - old[i] - a * (g[i] - old[i]))
+        before, x = x, x - v["lr"] * g.mean(0)
+    return x
+
+
 def ef_sgd(L: Draws) -> np.ndarray:
     v, x, e = L.v, L.x0, np.zeros((L.n, L.d))
     for t in range(ROUNDS):
@@ -214,6 +245,8 @@ LOOPS: dict[str, Callable[[Draws], np.ndarray]] = {
     "marina": marina,
     "ef21": ef21,
     "ef_sgd": ef_sgd,
+    "ef21_sgdm": ef21_sgdm,
+    **dict.fromkeys(("dasha", "dasha_mvr"), dasha),
     "clip21_sgd2m": clip21,
     "dice_sgd": dice,
 }
@@ -226,7 +259,7 @@ def last(run: jaxfl.Run) -> np.ndarray:
 
 
 # their parts are seen in others
-SLOW = ("dp_gd", "dp_sgd", "rrpsgd", "distributed_dp_srm", "diana", "ef21")
+SLOW = ("dp_gd", "dp_sgd", "rrpsgd", "distributed_dp_srm", "diana", "ef21", "dasha")
 
 
 @pytest.mark.plain
@@ -496,6 +529,20 @@ def test_noise_that_is_not_sent_is_remembered() -> None:
     kept = np.asarray(run.state.links).mean(0)
     assert np.abs(kept).max() > 0.1
     np.testing.assert_allclose(sent_so_far + kept, np.sum(noise, axis=0), atol=1e-5)
+
+
+def test_dasha_of_noised_gradients_releases_these_alone(key: jax.Array) -> None:
+    """What is sent is made of them: one release in a round, as of LDP-GD."""
+    body = jaxfl.algorithm("dasha").body._replace(mechanism=jaxfl.mechanisms.gaussian())
+    numbers = {"clip": G, "lr": 0.2, "k": 3, "shift": 1 / (2 * (8 / 3 - 1) + 1), "sigma": 0.05}
+    private = compose("private_dasha", "", "this test", body, jaxfl.algorithms.plain(**numbers))
+    run = jaxfl.simulate(private, a_problem(LAM), key, ROUNDS, eval_every=0, delta=1e-3)
+    np.testing.assert_allclose(last(run), dasha(Draws(run)), rtol=1e-5, atol=2e-6)
+    links, link = run.state.links, run.state.link
+    np.testing.assert_allclose(link, np.mean(links[1], axis=0), atol=1e-6)
+    given = {"clip": G, "lr": 0.2, "sigma": 0.05, "delta": 1e-3}
+    plain = jaxfl.simulate("ldp_gd", a_problem(LAM), key, ROUNDS, eval_every=0, **given)
+    assert run.privacy().proven == plain.privacy().proven < np.inf
 
 
 # --- defaults that follow from other numbers -------------------------------------------------------

@@ -1,14 +1,18 @@
 """Formulas of the theory: values in two of their cases each, and how they follow from one another."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
 from papers.gao import tables
 from planned import planned
 from rows import a_problem
 
+import jaxfl
+from jaxfl.algorithms.compressed import theory as compressed
 from jaxfl.algorithms.curator import theory as curator
 from jaxfl.algorithms.gao import theory as gao
 from jaxfl.algorithms.hu import theory as hu
@@ -196,3 +200,34 @@ VALUES: list[tuple[Callable[..., Any], Any, tuple[float, ...]]] = [
 def test_values(f: Callable[..., Any], settings: Any, values: tuple[float, ...]) -> None:
     found = [f(*s) if type(s) is tuple else f(s) for s in settings]
     assert found == pytest.approx(values, rel=1e-8)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("data", ["a9a", "mushrooms"])
+@pytest.mark.parametrize("name", ["dasha", "ef21_sgdm"])
+def test_runs_keep_the_rates_of_their_theorems(
+    name: str, data: str, data_dir: Path, key: jax.Array
+) -> None:
+    """By label, a tenth of the coordinates, the theorem's step; what the run gained stands for the gap."""
+    rows, n, T = jaxfl.data.load(data, directory=data_dir), 10, 200
+    d = rows.train[0].shape[1]
+    problem = jaxfl.make_problem(
+        jaxfl.models.logistic(d), jaxfl.data.split(rows, n, "by_label"), eval_records="all"
+    )
+    (a, y), m = (np.asarray(leaf, float) for leaf in problem.train), np.asarray(problem.count)
+    squares = [a[i, : m[i]].T @ a[i, : m[i]] / (4 * m[i]) for i in range(n)]  # bounds of Hessians
+    slopes = [(0.5 - y[i, : m[i]]) @ a[i, : m[i]] / m[i] for i in range(n)]  # at x_0 = 0
+    L = np.linalg.norm(np.mean(squares, axis=0), 2)
+    each, first = np.mean(np.linalg.norm(squares, 2, (1, 2)) ** 2) ** 0.5, np.sum(np.square(slopes)) / n
+    k, how = d // 10, {"sampler": "full", "k": d // 10}
+    if name == "dasha":
+        step = compressed.dasha_step(L, each, d / k - 1, n)
+        rate = lambda gap: compressed.dasha_rate(gap, first, step, T, d / k - 1, n)  # noqa: E731
+    else:
+        step, how = compressed.sgdm_step(L, each, k / d, 0.3), {**how, "momentum": 0.3}
+        rate = lambda gap: compressed.sgdm_rate(gap, first, step, T, k / d)  # noqa: E731
+    run = jaxfl.simulate(name, problem, key, T, eval_every=1, lr=step, **how)
+    ds = run.dataset()
+    loss, found = ds["loss"].values, float(ds["grad_norm_sq"].values[:T].mean())
+    assert loss[0] - loss[-1] > 0.02
+    assert 1 < rate(loss[0] - loss[-1]) / found < 10

@@ -1,15 +1,19 @@
 """Compressed descent without privacy: references that SoteriaFL grew out of, and its neighbours.
 
-=======  ==============  ===========  ===============================  ==========================
-name     estimator       compressor   channel                          source
-=======  ==============  ===========  ===============================  ==========================
-diana    full gradient   random-k     shifted, gamma = 1/(1 + omega)   Mishchenko et al., 2019
-marina   differences     random-k     recursion                        Gorbunov et al., ICML 2021
-ef21     full gradient   top-k        learned, gamma = 1               Richtarik et al., 2021
-ef_sgd   minibatch       top-k        error feedback                   Stich et al., NeurIPS 2018
-=======  ==============  ===========  ===============================  ==========================
+=========  ==============  ===========  ===============================  ==================================
+name       estimator       compressor   channel                          source
+=========  ==============  ===========  ===============================  ==================================
+diana      full gradient   random-k     shifted, gamma = 1/(1 + omega)   Mishchenko et al., 2019
+marina     differences     random-k     recursion                        Gorbunov et al., ICML 2021
+ef21       full gradient   top-k        learned, gamma = 1               Richtarik et al., 2021
+ef_sgd     minibatch       top-k        error feedback                   Stich et al., NeurIPS 2018
+ef21_sgdm  momentum        top-k        learned, gamma = 1               Fatkhullin et al., NeurIPS 2023
+dasha      full gradient   random-k     dasha, a = 1/(1 + 2 omega)       Tyurin, Richtarik, ICLR 2023
+dasha_mvr  with            random-k     dasha, a = 1/(1 + 2 omega)       Tyurin, Richtarik, ICLR 2023
+           differences
+=========  ==============  ===========  ===============================  ==================================
 
-The first three are as FL_PyTorch has them.
+The first three are as FL_PyTorch has them.  DASHA-PAGE, which draws all records now and then, is left out.
 """
 
 from __future__ import annotations
@@ -20,13 +24,14 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Unpack
 
 from jaxfl.algorithms.composition import by_rules
+from jaxfl.algorithms.compressed import theory
 from jaxfl.algorithms.numbers import Draft, Parts, applies, body_of, only, reporting
 from jaxfl.algorithms.roles import cached, part
 from jaxfl.core.types import Algorithm, Channel, Compressor, Estimator, Plan, ProblemFacts, Sampler
 from jaxfl.parts import channels, compressors, estimators, mechanisms, momentum, sampling
 from jaxfl.rounds.federated import Federated
 
-__all__ = ["diana", "ef21", "ef_sgd", "marina"]
+__all__ = ["dasha", "dasha_mvr", "diana", "ef21", "ef21_sgdm", "ef_sgd", "marina"]
 
 
 def diana(**parts: Unpack[Parts]) -> Algorithm:
@@ -78,6 +83,43 @@ def ef_sgd(**parts: Unpack[Parts]) -> Algorithm:
     return _algorithm("ef_sgd", EF, **parts)
 
 
+def ef21_sgdm(**parts: Unpack[Parts]) -> Algorithm:
+    """EF21-SGDM: EF21 of averaged gradients, which small batches suffice for::
+
+        h_i <- (1 - eta) h_i + eta mean_{j in I_b} grad f_ij(x)
+        c_i = C(h_i - g_i),  g_i <- g_i + c_i,  x <- x - gamma mean_i g_i
+
+    In the first round eta = 1, so that h_i is the gradient of the first batch; g_i = 0 at first.  The
+    compressor may be biased: top-k by default.  ``lr`` is gamma, and ``momentum`` eta.  Not private.
+    """
+    return _algorithm("ef21_sgdm", SGDM, **parts)
+
+
+def dasha(**parts: Unpack[Parts]) -> Algorithm:
+    """DASHA: compressed changes of gradients, and a share of the error::
+
+        c_i = C(grad f_i(x) - grad f_i(x') - a (g_i - grad f_i(x'))),  g_i <- g_i + c_i
+        x' <- x,  x <- x - eta mean_i g_i
+
+    grad f_i(x') and g_i are 0 at first: no message is a full one, and clients do not synchronize.
+    ``shift`` is a.  Not private.
+    """
+    return _algorithm("dasha", DASHA, **parts)
+
+
+def dasha_mvr(**parts: Unpack[Parts]) -> Algorithm:
+    """DASHA-MVR: DASHA of averaged gradients, without the delay of averages::
+
+        h_i' = mean_{j in I_b} (grad f_ij(x) - (1 - b) grad f_ij(x')) + (1 - b) h_i
+        c_i = C(h_i' - h_i - a (g_i - h_i)),  h_i <- h_i',  g_i <- g_i + c_i
+        x' <- x,  x <- x - eta mean_i g_i
+
+    In the first round b = 1, so that h_i is the gradient of the first batch.  ``shift`` is a, and
+    ``momentum`` b.  Not private.
+    """
+    return _algorithm("dasha_mvr", MVR, **parts)
+
+
 # --- what they share -----------------------------------------------------------------------------
 
 
@@ -90,6 +132,9 @@ class Variant(NamedTuple):
     sampler: Callable[[], Sampler] = sampling.full
     estimator: Callable[[Sampler], Estimator] = estimators.minibatch
     shift: Callable[[float], float] | None = None
+    rate: str = "1"  # the shift in words
+    step: Callable[[Draft, float, float], float] | None = None  # of (values, L, clients), a theorem's
+    where: str = ""
     exchanged: tuple[str, ...] = ("compressor", "participation", "sampler", "server")
 
 
@@ -98,6 +143,7 @@ DIANA = Variant(
     channels.shifted,
     compressors.random_k,
     shift=lambda omega: 1 / (1 + omega),
+    rate="1/(1 + omega)",
 )
 MARINA = Variant(
     "Gorbunov et al., ICML 2021",
@@ -117,6 +163,47 @@ EF = Variant(
     channels.error_feedback,
     compressors.top_k,
     sampling.poisson,
+)
+
+
+ALL = ("compressor", "sampler", "server")  # in whose rounds everyone takes part
+
+
+def _sgdm_step(N: Draft, L: float, n: float) -> float:
+    omega = N["omega"]  # what is lost of v
+    return theory.sgdm_step(L, L, 1 - omega if omega < 1 else 1 / (1 + omega), N["momentum"])
+
+
+def _mvr_step(N: Draft, L: float, n: float) -> float:
+    return theory.mvr_step(L, N["omega"], n, N["momentum"], N.values.get("batch", math.inf))
+
+
+SGDM = Variant(
+    "Fatkhullin et al., NeurIPS 2023",
+    channels.learned,
+    compressors.top_k,
+    sampling.poisson,
+    functools.partial(momentum.averaged, differences=False),
+    shift=lambda _: 1.0,
+    step=_sgdm_step,
+    where="Theorem 3",
+    exchanged=ALL,
+)
+DASHA = Variant(
+    "Tyurin, Richtarik, ICLR 2023",
+    channels.dasha,
+    compressors.random_k,
+    shift=lambda omega: 1 / (1 + 2 * omega),
+    rate="1/(1 + 2 omega)",
+    step=lambda N, L, n: theory.dasha_step(L, L, N["omega"], n),
+    where="Theorem 6.1",
+)
+MVR = DASHA._replace(
+    sampler=sampling.poisson,
+    estimator=functools.partial(momentum.averaged, differences=True),
+    step=_mvr_step,
+    where="DASHA-MVR's theorem",
+    exchanged=ALL,
 )
 
 
@@ -155,11 +242,15 @@ class PaperRules(NamedTuple):
         omega, L = N["omega"], N.smoothness(facts)
         N.batch(body, facts)
         if kind.shift is not None:
-            N.theorem("shift", kind.shift(omega), "1/(1 + omega)" if kind is DIANA else "1")
+            N.theorem("shift", kind.shift(omega), kind.rate)
         if kind is MARINA:
             N.theorem("restart", 1 / (1 + omega), "1/(1 + omega)")
         # safe orders of the papers: 1/L slowed down by what compression adds to a mean over r
         r = reporting(body, N.values, facts.n)
+        if any(param.name == "momentum" for param in body.estimator.params):
+            N.default("momentum", 0.1, "chosen by jaxfl")
+        if kind.step is not None:
+            N.theorem("lr", kind.step(N, L, r), kind.where)
         # of a contraction omega is what is lost: |C(v) - v|^2 <= omega |v|^2
         contracts = not body.compressor.unbiased
         slow = 1 + (omega / (1 - omega) if contracts and omega < 1 else omega * r**-0.5)

@@ -1,0 +1,53 @@
+"""Step sizes of DASHA and EF21-SGDM, and the rates that follow from them.
+
+L is the smoothness of f, and ``each`` the root mean square of those of the f_i.  Both rates bound the mean of
+``|grad f(x_t)|^2`` over the first T points, for full gradients and memories that are 0 at first.  They
+are what the papers' proofs give: ``gap`` is ``f(x_0) - f*``, and ``first`` is ``mean_i |grad f_i(x_0)|^2``.
+"""
+
+from __future__ import annotations
+
+import math
+
+__all__ = ["dasha_rate", "dasha_step", "mvr_step", "sgdm_rate", "sgdm_step"]
+
+
+def dasha_step(L: float, each: float, omega: float, n: float) -> float:
+    """``1/(L + sqrt(16 omega (2 omega + 1)/n) each)``  [DASHA, Theorem 6.1]."""
+    return 1 / (L + math.sqrt(16 * omega * (2 * omega + 1) / n) * each)
+
+
+def dasha_rate(gap: float, first: float, step: float, T: int, omega: float, n: float) -> float:
+    """``2/(eta T) (gap + eta omega (4 omega + 1) first/(2 n))``, for a = 1/(2 omega + 1).
+
+    With ``e_i = g_i - grad f_i(x)`` and R = |x' - x|^2, a round gives ``E|e_i'|^2 <= (1 - a) |e_i|^2 + 2 omega
+    L_i^2 R`` and ``E|e'|^2 <= (1 - a) |e|^2 + 2 omega/n (each^2 R + a^2 mean |e_i|^2)``.  The sum over
+    rounds of |e|^2 is within ``4 omega (2 omega + 1)/n each^2`` times that of R, and what the first
+    message leaves.
+    """
+    return 2 / (step * T) * (gap + step * omega * (4 * omega + 1) * first / (2 * n))
+
+
+def mvr_step(L: float, omega: float, n: float, eta: float, batch: float) -> float:
+    """The step of DASHA-MVR's theorem, whose constants are from memory::
+
+        1/(L + L sqrt(96 omega (2 omega + 1)/n ((1 - eta)^2/b + 1) + 4 (1 - eta)^2/(eta n b)))
+    """
+    old = (1 - eta) ** 2 / batch
+    more = 96 * omega * (2 * omega + 1) * (old + 1) / n + 4 * old / (eta * n)
+    return 1 / (L * (1 + math.sqrt(more)))
+
+
+def sgdm_step(L: float, each: float, alpha: float, eta: float) -> float:
+    """``min(alpha/(20 each), eta/(7 L))``  [EF21-SGDM, Theorem 3], for |C(v) - v|^2 <= (1 - alpha) |v|^2."""
+    return min(alpha / (20 * each), eta / (7 * L))
+
+
+def sgdm_rate(gap: float, first: float, step: float, T: int, alpha: float) -> float:
+    """``2/(gamma T) (gap + 2 gamma (1 - alpha) first/alpha)`` for steps gamma.
+
+    With h_i the average, E = mean |g_i - h_i|^2, M = mean |h_i - grad f_i(x)|^2 and R = |x' - x|^2, a
+    round gives ``E' <= (1 - alpha/2) E + 4 eta^2/alpha (M + each^2 R)`` and ``M' <= (1 - eta) M + each^2 R/eta``,
+    where M = 0 at first.
+    """
+    return 2 / (step * T) * (gap + 2 * step * (1 - alpha) * first / alpha)
