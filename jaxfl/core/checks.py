@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
-from jaxfl.core.errors import TABLE, InputError, is_table, listed, require, shown
+from jaxfl.core.errors import TABLE, InputError, attempt, is_table, listed, require, shown
 from jaxfl.core.memory import check_fits
 from jaxfl.core.meshes import automatic
 from jaxfl.core.params import known, near, whole
@@ -35,6 +35,7 @@ __all__ = [
     "one_key",
     "one_path",
     "one_problem",
+    "sortable",
     "stacked",
     "stream",
     "untraced",
@@ -214,24 +215,52 @@ def numeric(where: str, leaf: Any) -> Array:
 
 
 def finite(where: str, array: Array, given: Any = None, *, axes: int = 1) -> None:
-    """Raise if ``array``, converted from ``given``, holds NaN or infinity.
+    """Raise if ``array``, converted from ``given``, holds NaN or infinity, or 0 for all of a row.
 
     The first axis is that of rows; with ``axes=2`` the first two are those of clients and rows.
     """
     if array.dtype.kind in "biu" or not array.size:
         return
+    given = None if given is None else np.asarray(given)
     step = max(1, BLOCK * len(array) // array.size)  # no copy of the whole, which may be large
     for start in range(0, len(array), step):
         block = np.isfinite(array[start : start + step])
         if block.all():
+            if given is not None:
+                _kept(where, array[start : start + step], given[start : start + step], start, axes)
             continue
         at = np.argwhere(~block)[0][:axes] + np.array([start, 0])[:axes]
         place = f"in row {at[0]}" if len(at) == 1 else f"at client {at[0]}, row {at[1]}"
-        if given is not None and np.isfinite(np.asarray(given)[tuple(at)]).all():
+        if given is not None and np.isfinite(given[tuple(at)]).all():
             most = f"{array.dtype} ({float(np.finfo(array.dtype).max):.2g})"
             way = "scale it, or replace what stands for a missing value"
             raise InputError(f"{where} exceeds {most} {place}", way)
         raise InputError(f"{where} is not finite {place}", "replace or drop NaN and infinity")
+
+
+def _kept(where: str, array: Array, given: Array, start: int, axes: int) -> None:
+    """Raise for rows (of one axis, for all of it) that are 0 only in the type of ``array``."""
+    if given.dtype.itemsize <= array.dtype.itemsize or array.all():
+        return
+    inner = tuple(range(axes if array.ndim > axes else 0, array.ndim))
+    gone = ~array.any(axis=inner) & given.any(axis=inner)
+    if gone.any():
+        at = np.argwhere(gone)[0] + [start, 0][: gone.ndim]
+        place = (
+            ""
+            if not len(at)
+            else f" in row {at[0]}"
+            if len(at) == 1
+            else f" at client {at[0]}, row {at[1]}"
+        )
+        least = f"{array.dtype} ({float(np.finfo(array.dtype).tiny):.2g})"
+        raise InputError(f"{where} is smaller than {least}{place}", "scale it")
+
+
+def sortable(*trees: Any) -> None:
+    """Raise for pytrees with a dict whose keys JAX cannot sort, such as 1 and '1'."""
+    with attempt("The data hold a dict with keys of several types", "make all of them text"):
+        jax.tree.structure(trees)
 
 
 def stacked(where: str, leaves: Sequence[Any]) -> tuple[int, int]:

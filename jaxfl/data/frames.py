@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from decimal import Decimal
 from numbers import Real
@@ -22,12 +23,15 @@ __all__ = [
     "groups",
     "is_frame",
     "labels_of",
+    "names_of",
     "pixels",
     "rows_of",
     "tables",
 ]
 
 Array = npt.NDArray[Any]
+LISTS: tuple[type, ...] = (list, tuple, set, frozenset, Mapping, np.ndarray)
+EXACT = 2.0**53  # above it, not every whole number is one of 64 bits
 LABELS = ("label", "labels", "target", "outcome", "class", "y")  # names to suggest, no more
 
 
@@ -111,15 +115,33 @@ def groups(
 
 def grouped(values: Array, client: Hashable) -> tuple[list[Array], tuple[str, ...]]:
     """The rows of each client and its name, from the values of the column ``client``."""
+    way = "name a column of names or of whole numbers"
     if values.dtype.kind == "f":
         wrong = "is a column of real numbers"
-        way = "name a column of names or of whole numbers"
-        require((values == np.rint(values)).all(), wrong, way, client=client)
+        whole = (values == np.rint(values)) & (np.abs(values) < EXACT)
+        require(whole.all(), wrong, way, client=client)
         values = values.astype(np.int64)
+    held = values.ravel().tolist() if values.dtype.kind == "O" else []
+    kinds = {*map(type, held)}
+    several = values.ndim > 1 or any(issubclass(kind, LISTS) for kind in kinds)
+    require(
+        not several, "is a column of lists", f"{way}, with a row for each client", client=client
+    )
+    require(len(kinds) < 2, "is a column of several types", "convert it to text", client=client)
     clients, owner = np.unique(values, return_inverse=True)
     order = np.argsort(owner, kind="stable")
     rows = np.split(order, np.cumsum(np.bincount(owner))[:-1])
-    return rows, tuple(map(str, clients))
+    return rows, names_of(clients)
+
+
+def names_of(clients: Iterable[Any]) -> tuple[str, ...]:
+    """The names of clients as text; raise where two are alike, or where one cannot be written."""
+    names = tuple(map(str, clients))
+    ((name, times),) = Counter(names).most_common(1) or (("", 0),)
+    require(times < 2, lambda: f"{times} clients are named {shown(name)}", "rename all but one")
+    with attempt("A client has a name that is no text", "rename it"):
+        "".join(names).encode()
+    return names
 
 
 def rows_of(
@@ -176,12 +198,12 @@ def _text(value: Array) -> bool:
 def pixels(columns: Mapping[str, Array], names: Sequence[str], who: str) -> Array:
     """One column as features, or several side by side; images of bytes in [0, 1], with a last axis."""
     for name in names:
-        what = _words(columns[name].ravel()) if _text(columns[name]) else ""
+        what = "" if columns[name].dtype.kind in "biufV" else _words(columns[name].ravel())
         wrong = f"{who}: {name!r} holds {what}, and features are numbers"
         require(not what, wrong, "encode it first")
     if len(names) > 1:
         parts = [columns[name].reshape(len(columns[name]), -1) for name in names]
-        return np.concatenate(parts, axis=1, dtype=np.float32, casting="unsafe")
+        return np.concatenate(parts, axis=1, dtype=np.float64, casting="unsafe")
     values = columns[names[0]]
     if values.dtype != np.uint8 or values.ndim < 3:
         return values.reshape(len(values), -1) if values.ndim == 1 else values

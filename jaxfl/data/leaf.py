@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import re
 import zlib
@@ -14,8 +15,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from jaxfl.core.checks import conforms, finite, labels_below, one_path
-from jaxfl.core.errors import require, shown
+from jaxfl.core.checks import conforms, finite, labels_below, numeric, one_path
+from jaxfl.core.errors import attempt, require, shown
 from jaxfl.core.files import reading
 from jaxfl.core.memory import HOST, free
 from jaxfl.core.params import whole
@@ -29,6 +30,7 @@ LETTERS = (
 WORD = re.compile(r"[\w']+|[.,!?;]")  # LEAF's as well
 WORDS, CODES = 25, 4096  # of a text, in its beginning; different codes of words
 TEXT = 4  # the column of a post of Sent140 that holds its text
+FORMATS, PIXELS = ("JPEG", "PNG"), 1 << 26  # of an image, before it is resized
 SIDE = 84  # pixels, to which LEAF's model of CelebA resizes images
 AGAIN = "write it again with LEAF's preprocess.sh"
 
@@ -108,10 +110,10 @@ class _Examples:
             for user, x, y in _users(file, may_lack=file.parent.name == "test"):
                 if only is not None and user not in only:
                     continue
-                twice = f"User {user!r} is in {seen.get(user)} and in {file}"
+                twice = f"User {shown(user)} is in {seen.get(user)} and in {file}"
                 require(user not in seen, twice, "name a folder that holds each user once")
                 seen[user] = file
-                rows = self._rows(x, y, f"{file}, user {user!r},")
+                rows = self._rows(x, y, f"{file}, user {shown(user)},")
                 each, longest = rows[0].nbytes // len(y), max(longest, len(y))
                 taken += rows[0].nbytes
                 wrong = (
@@ -131,7 +133,7 @@ class _Examples:
             require(codes.shape[1] == 1, lambda: f"{who} has labels of several characters", AGAIN)
             y, letters = codes[:, 0].tolist(), {int}
         elif kinds == {str}:
-            name, classes, features = "celeba", 2, np.stack([self._image(file) for file in x])
+            name, classes, features = "celeba", 2, np.stack([self._image(file, who) for file in x])
         elif kinds == {list} and any(isinstance(value, str) for value in x[0]):
             name, classes, features = "sent140", 2, self._posts(x, who)
         else:
@@ -145,9 +147,11 @@ class _Examples:
             lambda: f"{who} has labels {shown(y)}",
             "number the classes",
         )
-        labels = np.asarray(y)
-        most = self.given or classes or max(2, int(labels.max()) + 1)
-        labels_below(f"{who} labels", labels, most)
+        labels = numeric(f"{who} labels", y)
+        finite(f"{who} labels", labels)
+        most = self.given or classes
+        labels_below(f"{who} labels", labels, most or 1 << 31)
+        most = most or max(2, int(labels.max()) + 1)
         if self.shape is None:
             self.shape, self.name = features.shape[1:], name
         wrong = f"{who} has examples of shape {features.shape[1:]}, and users before {self.shape}"
@@ -175,17 +179,25 @@ class _Examples:
                 row[: len(codes)] = codes[:WORDS]
         return out
 
-    def _image(self, file: str) -> Array:
+    def _image(self, file: str, who: str) -> Array:
         from PIL import Image
 
         place = "put CelebA's aligned images there, or name their folder with images="
-        wrong = f"The images lie in {self.images}, which is no folder"
+        image = f"{who} names the image {shown(file)}"
+        wrong = f"{image}, and images lie in {self.images}, which is no folder"
         require(self.images.is_dir(), wrong, place)
-        path = self.images / file
-        with reading(path, "image", place), Image.open(path) as opened:
-            pixels = np.asarray(opened.resize((SIDE, SIDE)).convert("RGB"))
-        image: Array = np.divide(pixels, 255, dtype=np.float32)
-        return image.reshape(-1) if self.flat else image
+        with attempt(f"{image}, which cannot be read in {self.images}", place):
+            path = (self.images / file).resolve()
+            inside = path.is_relative_to(self.images.resolve())
+            leaves = f"{image}, which leaves the folder {self.images}"
+            require(inside, leaves, "name files in it, and no links to others")
+            require(path.is_file(), lambda: f"{image}, which is no file in {self.images}", place)
+            with Image.open(path, formats=FORMATS) as opened:
+                wide = f"{image}, of {opened.size} pixels"
+                require(math.prod(opened.size) <= PIXELS, wide, "scale it down")
+                pixels = np.asarray(opened.resize((SIDE, SIDE)).convert("RGB"))
+        unit: Array = np.divide(pixels, 255, dtype=np.float32)
+        return unit.reshape(-1) if self.flat else unit
 
 
 def _codes(strings: Sequence[str], who: str) -> npt.NDArray[np.int32]:
@@ -222,18 +234,24 @@ def _users(path: Path, may_lack: bool) -> Iterator[tuple[str, Any, list[Any]]]:
         content = json.loads(path.read_text("utf-8"), object_pairs_hook=_packed)
         conforms("it", content, kinds)
         listed = dict(zip(content["users"], content["num_samples"], strict=True))
+        if len(listed) < len(content["users"]):
+            raise ValueError("a user is listed twice")
+        for user in content["user_data"]:
+            user.encode()  # half of a pair of surrogates is no text, and no file can hold it
     found = content["user_data"]
     for user, own in found.items():
         alike = len(own["x"]) == len(own["y"])
-        counted = f"{path}: user {user!r} has {len(own['x'])} examples and {len(own['y'])} labels"
+        counted = (
+            f"{path}: user {shown(user)} has {len(own['x'])} examples and {len(own['y'])} labels"
+        )
         require(alike, counted, AGAIN)
-        more = f"{path}: users lacks {user!r}, who has examples"
+        more = f"{path}: users lacks {shown(user)}, who has examples"
         require(user in listed or not own["y"], more, AGAIN)
     for user, number in listed.items():
         size = len(found[user]["y"]) if user in found else 0
-        told = f"{path}: num_samples says {number} of user {user!r}, who has {size}"
+        told = f"{path}: num_samples says {number} of user {shown(user)}, who has {size}"
         require(number == size, told, AGAIN)
-        lacks = f"{path}: user {user!r} has no examples"
+        lacks = f"{path}: user {shown(user)} has no examples"
         require(number or may_lack, lacks, "remove that user")
     yield from ((user, own["x"], own["y"]) for user, own in found.items() if own["y"])
 
@@ -247,8 +265,7 @@ def _packed(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if (
         isinstance(x, list)
         and x
-        and isinstance(x[0], list)
-        and not any(isinstance(value, str) for value in x[0])
+        and all(isinstance(row, list) and str not in {*map(type, row)} for row in x)
     ):
         with contextlib.suppress(TypeError, ValueError):
             own["x"] = np.array(x, np.float32)

@@ -8,6 +8,7 @@ import inspect
 import io
 import math
 import os
+import struct
 import tarfile
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial, wraps
@@ -16,8 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from jaxfl.core.checks import bind, kind_of, one_path
-from jaxfl.core.errors import attempt, require
+from jaxfl.core.checks import bind, kind_of, labels_below, one_path
+from jaxfl.core.errors import attempt, require, shown
 from jaxfl.core.files import reading
 from jaxfl.core.memory import HOST, free
 from jaxfl.core.params import known, whole
@@ -33,6 +34,7 @@ Read = Callable[[str], bytes]
 DENSE_BYTES = 8 << 30  # a larger dense matrix is more likely a mistake than intended
 LINE = 1 << 26  # bytes of a line of a LIBSVM file
 PER_LINE, PER_ENTRY = 32, 24  # bytes that its reader takes at most
+AGAIN = "replace it by the published one"
 COPIES = 3  # of the samples: as read, shared among clients, on the device
 
 
@@ -233,12 +235,26 @@ def _mnist(read: Read, flat: bool = True) -> Dataset:
     shape = _shape(flat, 28, 28, 1)
 
     def pair(stem: str) -> tuple[Array, Array]:
-        images = np.frombuffer(read(f"{stem}-images-idx3-ubyte.gz"), np.uint8, offset=16)
-        labels = np.frombuffer(read(f"{stem}-labels-idx1-ubyte.gz"), np.uint8, offset=8)
+        files = f"{stem}-images-idx3-ubyte.gz", f"{stem}-labels-idx1-ubyte.gz"
+        images, labels = _idx(files[0], read, 28, 28), _idx(files[1], read)
+        wrong = f"Data file {files[1]} has {len(labels)} labels for {len(images)} images"
+        require(len(labels) == len(images), wrong, AGAIN)
+        labels_below(f"Data file {files[1]}: labels", labels, 10, f", or {AGAIN}")
         pixels = np.divide(images.reshape(-1, *shape), 255, dtype=np.float32)
         return pixels, labels.astype(np.int32)
 
     return Dataset("mnist", pair("train"), pair("t10k"), 10, "MNIST (LeCun, Cortes, Burges)")
+
+
+def _idx(name: str, read: Read, *shape: int) -> Array:
+    """The bytes of an idx file, whose header says how many items of this shape it holds."""
+    content, head, size = read(name), 8 + 4 * len(shape), math.prod(shape)
+    items = max(0, len(content) - head) // size
+    wanted = struct.pack(f">HBB{1 + len(shape)}I", 0, 8, 1 + len(shape), items, *shape)
+    fits = items and content[:head] == wanted and len(content) == head + items * size
+    wrong = f"Data file {name} is damaged, or no idx file of bytes {('items', *shape)}"
+    require(fits, wrong, AGAIN)
+    return np.frombuffer(content, np.uint8, offset=head).reshape(items, *shape)
 
 
 PIXELS = 3 * 32 * 32
@@ -255,7 +271,7 @@ def _cifar10(read: Read, flat: bool = False) -> Dataset:
     """
     batches = [f"data_batch_{k}.bin" for k in range(1, 6)]
     files = batches, "test_batch.bin", "batches.meta.txt"
-    return _cifar("10", read, flat, "cifar-10-batches-bin", files, (1, 0), CIFAR10)
+    return _cifar("10", read, flat, "cifar-10-batches-bin", files, (1, 0), 10, CIFAR10)
 
 
 def _cifar100(read: Read, flat: bool = False, coarse: bool = False) -> Dataset:
@@ -267,8 +283,8 @@ def _cifar100(read: Read, flat: bool = False, coarse: bool = False) -> Dataset:
     """
     require(isinstance(coarse, bool), "must be True or False", coarse=coarse)
     files = ["train.bin"], "test.bin", f"{'coarse' if coarse else 'fine'}_label_names.txt"
-    labels = 2, 0 if coarse else 1
-    return _cifar("100", read, flat, "cifar-100-binary", files, labels, CIFAR100)
+    labels, classes = (2, 0 if coarse else 1), 20 if coarse else 100
+    return _cifar("100", read, flat, "cifar-100-binary", files, labels, classes, CIFAR100)
 
 
 def _cifar(
@@ -278,36 +294,56 @@ def _cifar(
     folder: str,
     files: tuple[list[str], str, str],
     labels: tuple[int, int],
+    classes: int,
     colours: tuple[tuple[float, ...], tuple[float, ...]],
 ) -> Dataset:
     """The published binary files: ``labels`` are their number in a record, and which is read."""
     shape = _shape(flat, 32, 32, 3)
     train, test, names = files
     mean, deviation = np.array(colours, np.float32)
+    name = f"cifar-{number}-binary.tar.gz"
+    members = _members(name, read(name), [f"{folder}/{file}" for file in (names, *train, test)])
+    words = members.pop(f"{folder}/{names}").decode("ascii", "replace").split()
+    wrong = (
+        f"Data file {name}, member {folder}/{names}, has {len(words)} names of {classes} classes"
+    )
+    require(len(words) == classes and all(map(str.isascii, words)), wrong, AGAIN)
+    wide, parts = labels[0] + PIXELS, []
+    for member, content in members.items():
+        who = f"Data file {name}, member {member},"
+        wrong = f"{who} has {len(content):,} bytes, and each image takes {wide:,}"
+        require(content and len(content) % wide == 0, wrong, AGAIN)
+        records = np.frombuffer(content, np.uint8).reshape(-1, wide)
+        labels_below(f"{who}: labels", records[:, labels[1]], classes, f", or {AGAIN}")
+        parts.append(records)
 
-    def pair(packed: tarfile.TarFile, files: list[str]) -> tuple[Array, Array]:
-        records = np.frombuffer(
-            b"".join(_member(packed, f"{folder}/{file}") for file in files), np.uint8
-        )
-        records = records.reshape(-1, labels[0] + PIXELS)
+    def pair(records: Array) -> tuple[Array, Array]:
         planes = records[:, labels[0] :].reshape(-1, 3, 32, 32)
         images = np.divide(planes.transpose(0, 2, 3, 1), 255, dtype=np.float32, order="C")
         images -= mean
         images /= deviation
         return images.reshape(-1, *shape), records[:, labels[1]].astype(np.int32)
 
-    content = io.BytesIO(read(f"cifar-{number}-binary.tar.gz"))
-    with tarfile.open(fileobj=content, mode="r:gz") as packed:
-        words = tuple(_member(packed, f"{folder}/{names}").decode("ascii").split())
-        parts = pair(packed, train), pair(packed, [test])
     note = f"CIFAR-{number} (Krizhevsky, 2009), normalized by the mean and deviation of each colour"
-    return Dataset(f"cifar{number}", *parts, len(words), note, class_names=words)
+    sets = pair(np.concatenate(parts[:-1])), pair(parts[-1])
+    return Dataset(f"cifar{number}", *sets, classes, note, class_names=tuple(words))
 
 
-def _member(packed: tarfile.TarFile, name: str) -> bytes:
-    file = packed.extractfile(name)
-    assert file is not None
-    return file.read()
+def _members(name: str, content: bytes, wanted: Sequence[str]) -> dict[str, bytes]:
+    """The content of these members of an archive, which have to be files: no link is followed."""
+    out = {}
+    with (
+        attempt(f"Data file {name} is damaged, or no tar archive", AGAIN),
+        tarfile.open(fileobj=io.BytesIO(content), mode="r:") as packed,
+    ):
+        found = {info.name: info for info in packed}  # the last of a name, as tar unpacks it
+        for member in wanted:
+            who, info = f"Data file {name}, member {member},", found.get(member)
+            require(info is not None, f"{who} is not there", AGAIN)
+            own = packed.extractfile(info) if info and info.isreg() and not info.sparse else None
+            require(own is not None, f"{who} is a link, a folder or a device, and no file", AGAIN)
+            out[member] = own.read() if own else b""
+    return out
 
 
 def _shape(flat: bool, *shape: int) -> tuple[int, ...]:
@@ -317,6 +353,7 @@ def _shape(flat: bool, *shape: int) -> tuple[int, ...]:
 
 
 ADULT_NUMERIC = (0, 2, 4, 10, 11, 12)
+INCOMES = ("<=50K", ">50K", "<=50K.", ">50K.")  # with a full stop in the test file
 ADULT_CATEGORICAL = (1, 3, 5, 6, 7, 8, 9, 13)
 
 
@@ -331,8 +368,14 @@ def _adult(read: Read, pool: bool = False) -> Dataset:
     """
     tables = []
     for name in ("adult.data", "adult.test"):
-        lines = read(name).decode("ascii").splitlines()
+        with attempt(f"Data file {name} is damaged", AGAIN):
+            lines = read(name).decode("ascii").splitlines()
         tables.append([line.split(", ") for line in lines if line and line[0] != "|"])
+        require(tables[-1], lambda: f"Data file {name} has no rows", AGAIN)
+        for row in tables[-1]:
+            fits = len(row) == 15 and row[14] in INCOMES
+            fits = fits and all(row[j].isdecimal() and len(row[j]) < 10 for j in ADULT_NUMERIC)
+            require(fits, lambda: f"Data file {name} has the row {shown(', '.join(row))}", AGAIN)
     first = len(tables[0])
     columns = list(zip(*tables[0], *tables[1], strict=True))
     labels = np.fromiter((cell[0] == ">" for cell in columns[14]), np.int32)

@@ -113,14 +113,14 @@ def scale_spectral(dataset: Dataset) -> tuple[Dataset, float]:
 def moments(features: Array, *, per_feature: bool = False) -> tuple[Array, Array]:
     """Mean and deviation (over N, not N - 1) in float64: of all entries, or of each column.
 
-    A deviation of 0 is returned as 1, so that dividing by it is harmless.
+    A deviation of 0 in 32 bits is returned as 1, so that dividing by it is harmless.
     """
     axis = 0 if per_feature else None
     size = len(features) if per_feature else features.size
     mean = np.sum([block.sum(axis) for block in _blocks(features)], axis=0) / size
     squares = np.sum([((block - mean) ** 2).sum(axis) for block in _blocks(features)], axis=0)
     deviation = np.sqrt(squares / size)
-    return mean, np.where(deviation == 0, 1.0, deviation)
+    return mean, np.where(deviation < np.finfo(np.float32).tiny, 1.0, deviation)
 
 
 def standardise(data: Data, *, per_feature: bool = False) -> tuple[Data, Array, Array]:

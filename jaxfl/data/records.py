@@ -16,16 +16,18 @@ from jaxfl.core.checks import (
     kind_of,
     labels_below,
     numeric,
+    sortable,
     stacked,
 )
 from jaxfl.core.errors import listed, require
 from jaxfl.core.params import known, whole
-from jaxfl.data.frames import Tables, column_names, groups, is_frame, tables
+from jaxfl.data.frames import Tables, column_names, groups, is_frame, names_of, tables
 
 __all__ = [
     "ClientData",
     "Dataset",
     "Heterogeneity",
+    "class_numbers",
     "client",
     "each_rows",
     "float_type",
@@ -130,8 +132,10 @@ def from_clients(
     table with the column ``client`` says so itself.
 
     Text, categories and booleans in ``label`` are names of classes, numbered in sorted order; whole
-    numbers must already be class numbers 0, 1, ... if the model classifies.  Missing values and columns
-    of features that are not numbers raise an error.  The result shows what was understood:
+    numbers must already be class numbers 0, 1, ... if the model classifies.  Floats are real targets, also
+    1.0 and 2.0, unless ``classes`` counts the classes: whole floats are class numbers then.  Missing
+    values and columns of features that are not numbers raise an error.  The result shows what was
+    understood:
 
     >>> import pandas
     >>> frame = pandas.DataFrame({
@@ -175,6 +179,9 @@ def from_clients(
         each = [jax.tree.map(lambda leaf, own=own: leaf[own], read.rows[0]) for own in parts]
     elif not stacked:
         each, clients = _each(arrays)
+        if isinstance(test, Mapping):
+            names_of(test)
+        sortable(*each, test)
         if each and all(map(is_frame, each)):
             several = "names a column of one table, and these are several, each one client"
             require(client is None, several, "leave it out", client=client)
@@ -192,11 +199,9 @@ def from_clients(
         test = _convert(test, "The test set", kind)
         _alike(test, "The test set", train, "the clients have", trailing=2)
     classes = classes or len(read.class_names)
-    if classes and isinstance(train, tuple) and len(train) == 2:
-        labels = train[1]
-        if isinstance(labels, np.ndarray) and labels.ndim == 2:
-            none = ", or give {classes} if they are no class numbers"
-            labels_below(f"The labels of {name!r}", labels, classes, none)
+    none = ", or give {classes} if they are no class numbers"
+    train = class_numbers(train, classes, f"The labels of {name!r}", none, axes=2)
+    test = class_numbers(test, classes, f"The test labels of {name!r}", none)
     owner = owners(test_owner, test, len(owned))
     return ClientData(train, owned, test, classes, name, *read[1:], clients, test_owner=owner)
 
@@ -226,7 +231,18 @@ def from_frame(
         test = _convert(test, "The test set", kind)
         _alike(test, "The test set", train, "the table has")
     classes = whole("classes", classes, 0) or len(read.class_names)
+    train = class_numbers(train, classes, f"The labels of {name!r}")
+    test = class_numbers(test, classes, f"The test labels of {name!r}")
     return Dataset(name, train, test, classes, "", *read[1:])
+
+
+def class_numbers(tree: PyTree, classes: int, who: str, way: str = "", axes: int = 1) -> PyTree:
+    """Examples (features, labels) with labels 0, ..., classes - 1 as integers; raise for other labels."""
+    pair = classes and isinstance(tree, tuple) and len(tree) == 2
+    if not pair or not isinstance(tree[1], np.ndarray) or tree[1].ndim != axes:
+        return tree
+    labels_below(who, tree[1], classes, way)
+    return tree[0], tree[1].astype(np.int32) if tree[1].dtype.kind == "f" else tree[1]
 
 
 def refuse_tuple(value: Any) -> None:
@@ -506,14 +522,15 @@ def _each(arrays: Any) -> tuple[list[PyTree], tuple[str, ...]]:
     if isinstance(arrays, Mapping):
         named = all(is_frame(own) for own in arrays.values())
         if not named and not any(jax.tree_util.all_leaves([own]) for own in arrays.values()):
-            shapes = {np.shape(leaf)[:2] for leaf in jax.tree.leaves(dict(arrays))}
+            shapes = {np.shape(leaf)[:2] for leaf in jax.tree.leaves([*arrays.values()])}
             named = len(shapes) > 1 or any(len(shape) < 2 for shape in shapes)  # not stacked
+        names = names_of(arrays)
         wrong = (
             f"A dict with the keys {listed(list(arrays))} may hold one client under each, or arrays of "
             "all clients"
         )
         require(named, wrong, remedy)
-        return list(arrays.values()), tuple(map(str, arrays))
+        return list(arrays.values()), names
     plain = isinstance(arrays, list | tuple | Iterator) and not hasattr(arrays, "_fields")
     require(plain, lambda: f"The data are {kind_of(arrays)}, which is no list of clients", remedy)
     return list(arrays), ()
@@ -583,6 +600,7 @@ def _from_list(arrays: Sequence[PyTree], kind: np.dtype[Any] | None) -> tuple[Py
 def _from_stacked(
     tree: PyTree, count: Iterable[int] | None, kind: np.dtype[Any] | None
 ) -> tuple[PyTree, Any]:
+    sortable(tree)
     given, treedef = _flatten(tree)
     paths = _paths(tree, "The stacked data")
     leaves = [_number(leaf, path, kind) for leaf, path in zip(given, paths, strict=True)]

@@ -10,7 +10,7 @@ import jax
 import numpy as np
 import numpy.typing as npt
 
-from jaxfl.core.checks import instance, labels_below, numeric, stream
+from jaxfl.core.checks import instance, numeric, stream
 from jaxfl.core.errors import require
 from jaxfl.core.params import exactly_one, fraction, known, whole
 from jaxfl.data.frames import column_names, grouped, groups, is_frame, labels_of, pixels, rows_of
@@ -20,6 +20,7 @@ from jaxfl.data.records import (
     Array,
     ClientData,
     Dataset,
+    class_numbers,
     each_rows,
     from_frame,
     gather,
@@ -163,14 +164,13 @@ def _examples(
     labels, named = labels_of([(columns[label], False) for columns in read], f"The label {label!r}")
     named = named or tuple(getattr(known_as, "names", None) or ())
     classes = classes or len(named)
-    for values in labels if classes else ():
-        labels_below(f"The labels of {name!r}", values, classes)
     sets = [
         (pixels(columns, chosen, who), values)
         for columns, values, who in zip(
             read, labels, ("The data set", "The test set"), strict=False
         )
     ]
+    sets = [class_numbers(pair, classes, f"The labels of {name!r}") for pair in sets]
     held = sets[1] if test is not None else None
     made = Dataset(name, sets[0], held, classes, label_name=label, class_names=named)
     return made, [grouped(columns[client], client) for columns in read if client in columns]

@@ -23,7 +23,7 @@ import numpy as np
 
 from jaxfl.core.derivatives import no_derivative
 from jaxfl.core.types import Array, Kernel, PyTree
-from jaxfl.problems.clipping import clip_factor, share
+from jaxfl.problems.clipping import factor
 
 __all__ = ["STORAGES", "Bits", "packed", "recalled", "rounded", "unpacked"]
 
@@ -108,4 +108,4 @@ def recalled(kernel: Kernel, G: Array, F: PyTree, batch: PyTree) -> PyTree:
     """Rows of a table as rounds use them: ``clip(g_j(F), G)`` of the rounded factors F."""
     if kernel.clip is not None:
         return kernel.clip(F, G, batch)
-    return kernel.scale(clip_factor(kernel.inner(F, F, batch), share(kernel, G)), F)
+    return kernel.scale(factor(kernel, F, batch, G), F)

@@ -19,10 +19,12 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.custom_derivatives import SymbolicZero
 
 from jaxfl.core.identity import by_identity
 from jaxfl.core.types import Array, Kernel, Model, Problem, PyTree, Term
+from jaxfl.problems.kernels import Factors
 
 __all__ = [
     "CLIPPINGS",
@@ -30,6 +32,7 @@ __all__ = [
     "clip_factor",
     "clipped_as",
     "evaluate",
+    "factor",
     "share",
     "smooth_factor",
     "squared_norm",
@@ -86,6 +89,48 @@ def share(kernel: Kernel, bound: Array) -> Array:
     return bound if kernel.layers == 1 else bound / math.sqrt(kernel.layers)
 
 
+def factor(kernel: Kernel, F: PyTree, batch: PyTree, bound: Array) -> Array:
+    """``min(1, G / ||g_j(F)||)`` of each example, and of each of K layers with its share."""
+    square, s = _square(kernel, F, batch, bound)
+    return clip_factor(square, s * share(kernel, bound))
+
+
+def _square(kernel: Kernel, F: PyTree, batch: PyTree, bound: Array) -> tuple[Array, Array]:
+    """``||s g_j||^2`` with powers of two s that lose no digit: ||g_j||^2 exceeds 32 bits from 1e19 on.
+
+    The largest entry of what ``scale`` scales becomes about 1, of each layer that is clipped apart.
+    Vectors have one s for all, which keeps norms from the bound up in range.
+    """
+    if isinstance(F, Factors):
+        parts = [*F.whole, *(v for _, v in F.pairs)]
+        each = [jnp.max(jnp.abs(v), axis=tuple(range(1, v.ndim))) for v in parts]
+        largest = jnp.stack(each, axis=-1)
+        s = _inverse(largest if kernel.layers > 1 else largest.max(axis=-1))
+    elif isinstance(F, jax.Array) and F.ndim == 1:
+        s = _inverse(jnp.abs(F))
+    elif isinstance(F, jax.Array) and F.ndim == 2:
+        s = in_range(bound)
+    else:  # of a kernel of the user's own
+        return kernel.inner(F, F, batch), jnp.ones(())
+    F = kernel.scale(s, F)
+    return kernel.inner(F, F, batch), s
+
+
+def in_range(bound: Array) -> Array:
+    """A power of two s such that 32 bits hold ``||s g||^2`` for norms from the bound G to 1e32 G."""
+    return _power(2.0**-43 / jnp.clip(bound, 2.0**-100, 2.0**80))
+
+
+def _inverse(a: Array) -> Array:
+    return _power(1 / jnp.clip(a, 2.0**-120, 2.0**120))  # of what has a finite one
+
+
+def _power(a: Array) -> Array:
+    """The nearest power of two, a constant to derivatives."""
+    exponents = np.finfo(a.dtype).nexp
+    return jax.lax.stop_gradient(jax.lax.reduce_precision(a, exponents, 0))
+
+
 def squared_norm(kernel: Kernel, F: PyTree, batch: PyTree) -> Array:
     """``||g_j||^2`` of each example."""
     square = kernel.inner(F, F, batch)
@@ -94,7 +139,8 @@ def squared_norm(kernel: Kernel, F: PyTree, batch: PyTree) -> Array:
 
 def clip(g: Array, bound: Array, smooth: bool = False) -> Array:
     """``clip(g, G) = g min(1, G / ||g||)`` for one vector, or ``g G / (G + ||g||)``."""
-    return (smooth_factor if smooth else clip_factor)(jnp.sum(g * g), bound) * g
+    s = in_range(bound)
+    return (smooth_factor if smooth else clip_factor)(jnp.sum((s * g) ** 2), s * bound) * g
 
 
 def evaluate(
@@ -127,10 +173,10 @@ def evaluate(
             first = clipped if first is None else first
             continue
         g = F[0] if len(F) == 1 else kernel.combine(coefs_p, F)
-        square = kernel.inner(g, g, batch)
+        square, s = _square(kernel, g, batch, bound)
         if len(F) == 1:
             square = coefs_p[0] ** 2 * square
-        c = (smooth_factor if kernel.smooth else clip_factor)(square, share(kernel, bound))
+        c = (smooth_factor if kernel.smooth else clip_factor)(square, s * share(kernel, bound))
         coefs += [scale * coef * c for coef in coefs_p]
         factors += F
         if first is None:

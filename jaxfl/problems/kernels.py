@@ -35,7 +35,7 @@ __all__ = [
 ]
 
 OutputLoss = Callable[[Array, PyTree], Array]  # (output of one example, the example) -> scalar
-FLOOR = 1e-24  # far above what 32 bits lose of a square
+FLOOR = 0.8  # power of the smallest number: far above what squares lose
 
 
 class Factors(NamedTuple):
@@ -230,7 +230,7 @@ def square(batch: PyTree) -> Array:
     would pass clipping.
     """
     whole = batch.square if isinstance(batch, Measured) else jnp.sum(batch[0] ** 2, axis=-1)
-    return jnp.maximum(whole, FLOOR)
+    return jnp.maximum(whole, float(np.finfo(whole.dtype).tiny) ** FLOOR)
 
 
 def rescaled(c: Array, e: Array) -> Array:

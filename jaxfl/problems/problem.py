@@ -13,7 +13,16 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxfl.core.calls import blamed, described, frames_of, is_jaxfls, place
-from jaxfl.core.checks import counts, finite, instance, kind_of, numeric, stacked, untraced
+from jaxfl.core.checks import (
+    counts,
+    finite,
+    instance,
+    kind_of,
+    numeric,
+    sortable,
+    stacked,
+    untraced,
+)
 from jaxfl.core.errors import InputError, JaxflWarning, attempt, require
 from jaxfl.core.memory import check_fits
 from jaxfl.core.params import choice, number, numbers, whole
@@ -79,12 +88,13 @@ def make_problem(
     instance("model", model, Model, by_name)
     kind = _float_type(dtype)
     refuse_tuple(data)
+    sortable(data)
     if not hasattr(data, "train"):  # plain arrays: every client has all the rows
         n, m = stacked("Data that are no ClientData", jax.tree.leaves(data))
         data = ClientData(data, np.full(n, m, np.int32))
     generated = isinstance(data.train, GeneratedSamples)
     sampled = _tried(data.train, np.atleast_1d(data.count)) if generated else data.train
-    train = _arrays(sampled, kind, "The training set")
+    train = _arrays(sampled, kind, "The training set", 2)
     test = None if data.test is None else _arrays(data.test, kind, "The test set")
     n, m = stacked("The training data", jax.tree.leaves(train))
     n, m = (len(data.count), data.train.m) if generated else (n, m)
@@ -208,14 +218,14 @@ def _float_type(dtype: str) -> np.dtype[Any]:
     return kind
 
 
-def _arrays(tree: PyTree, kind: np.dtype[Any], who: str) -> PyTree:
+def _arrays(tree: PyTree, kind: np.dtype[Any], who: str, axes: int = 1) -> PyTree:
     def convert(leaf: Any) -> Any:
         array = numeric(who, leaf)
         if array.dtype.kind in "biu":
             return array.astype(np.int32)
         with np.errstate(over="ignore"):
             out = array.astype(kind)
-        finite(who, out, leaf)
+        finite(who, out, array, axes=axes)
         return out
 
     return jax.tree.map(convert, tree)
@@ -224,17 +234,17 @@ def _arrays(tree: PyTree, kind: np.dtype[Any], who: str) -> PyTree:
 def _sizes(a: Any) -> None:
     """Raise for samples whose squared norms overflow or vanish."""
     limit = np.finfo(a.dtype)
-    most, least = float(limit.max) ** 0.4, float(limit.tiny) ** 0.45
+    most, least = float(limit.max) ** 0.4, float(limit.tiny) ** 0.4
     clients = max(1, CHECKED // max(1, a[:1].size))
     for start in range(0, len(a), clients):
         block = np.abs(a[start : start + clients])
-        each = block.reshape(block.shape[0] * block.shape[1], -1)
-        size = each.max(axis=1, initial=0.0).astype(np.float64)
+        size = block.reshape(*block.shape[:2], -1).max(axis=2, initial=0.0).astype(np.float64)
         bad = (size > most) | ((size > 0) & (size < least) & (a.ndim > 2))
         if np.any(bad):
+            i, j = np.argwhere(bad)[0]
             raise InputError(
-                f"The training set holds a sample of size {float(size[bad][0]):.3g}, and norms of "
-                f"gradients are sure from {least:.0e} to {most:.0e} alone",
+                f"Sample {j} of client {start + i} in the training set has the size {size[i, j]:.3g}, "
+                f"and norms of gradients are sure from {least:.0e} to {most:.0e} alone",
                 "rescale it, or replace what stands for a missing value",
             )
 

@@ -170,7 +170,7 @@ def test_celeba(tmp_path):
     assert (made.train[1].tolist(), made.classes) == ([[1, 0]], 2)
     assert data.leaf(tmp_path, flat=True, images=images).train[0].shape == (1, 2, 84 * 84 * 3)
     (images / "2.png").write_bytes(b"GIF")
-    refused(lambda: data.leaf(tmp_path), "Cannot read .*2.png: cannot identify")
+    refused(lambda: data.leaf(tmp_path), "user '17', names the image '2.png', which cannot be read")
 
 
 BAD: list[tuple[dict[str, Any], dict[str, Any], str]] = [
