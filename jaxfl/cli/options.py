@@ -245,7 +245,8 @@ class Session:
       --slurm-option NAME=VALUE
                                 option of the jobs of --on slurm, such as partition=gpu (repeatable)
       --chunk-seconds SECONDS   longest time that a chunk of --on takes (default: 300); of sweeps
-      --strict                  refuse parts of --import that a probe refutes
+      --strict                  refuse parts of --import that a probe refutes (else the run has no eps, and
+                                ends with exit status 3)
 
     input and output:
       --out DIR                 folder for the result (default: results/ALGORITHM-DATA-sSEED, of a sweep
