@@ -133,8 +133,8 @@ class Setup:
                                 erdos_renyi:P,SEED
       --clip-mode HOW           example (default) clips each example's gradient; batch clips only their
                                 mean, which gives no per-record privacy unless --gradient-bound is given
-      --clipping HOW            hard scales what is longer than the bound G to G; smooth scales everything, by
-                                G/(G + norm) (default: that of the algorithm, hard but for porter_*)
+      --clipping HOW            hard scales what is longer than the bound G to G; smooth scales everything
+                                by G/(G + norm) (default: smooth for porter_*, else hard)
       --noise HOW               calibrated (default) takes the least noise for which an accountant proves
                                 --eps; paper takes the noise of the paper's formula
       --noise-draw HOW          fused (default) draws the noise of the clients' mean once, where only the

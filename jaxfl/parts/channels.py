@@ -120,10 +120,10 @@ def dasha() -> Channel:
         c_i = C(h_i' - h_i - a (g_i - h_i)),  h_i <- h_i',  g_i <- g_i + c_i   (client, if it takes part)
         g <- g + (1/n) sum_S c_i,  v = g
 
-    h_i' is the estimate of this round with its noise, h_i the one before, and both are 0 at first.  A client
-    keeps ``s_i = (1 - a) h_i + a g_i`` and g_i, so that it compresses h_i' - s_i.  The server's g is the
+    h_i' is the estimate of this round with its noise, and h_i the one before; h_i = g_i = 0 at first.  A
+    client keeps ``s_i = (1 - a) h_i + a g_i`` and g_i, and compresses h_i' - s_i.  The server's g is the
     mean of the g_i, those of absent clients included.  The noise is drawn on all coordinates, since s_i
-    keeps it: whatever is sent is made of noised estimates.
+    keeps it: all that is sent is made of the noised estimates, whose event is that of the round.
     """
 
     def residual(

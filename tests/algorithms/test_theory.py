@@ -218,7 +218,10 @@ def test_runs_keep_the_rates_of_their_theorems(
     squares = [a[i, : m[i]].T @ a[i, : m[i]] / (4 * m[i]) for i in range(n)]  # bounds of Hessians
     slopes = [(0.5 - y[i, : m[i]]) @ a[i, : m[i]] / m[i] for i in range(n)]  # at x_0 = 0
     L = np.linalg.norm(np.mean(squares, axis=0), 2)
-    each, first = np.mean(np.linalg.norm(squares, 2, (1, 2)) ** 2) ** 0.5, np.sum(np.square(slopes)) / n
+    each, first = (
+        np.mean(np.linalg.norm(squares, 2, (1, 2)) ** 2) ** 0.5,
+        np.sum(np.square(slopes)) / n,
+    )
     k, how = d // 10, {"sampler": "full", "k": d // 10}
     if name == "dasha":
         step = compressed.dasha_step(L, each, d / k - 1, n)

@@ -47,7 +47,7 @@ CODES: dict[str, dict[str, float]] = {
 }
 LINKS = (
     *(channels.direct, channels.shifted, channels.learned, channels.recursion),
-    channels.error_feedback,
+    *(channels.error_feedback, channels.dasha),
 )
 poisson, fixed = sampling.poisson(), sampling.without_replacement()
 with_replacement = sampling.with_replacement()

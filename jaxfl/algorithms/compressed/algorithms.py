@@ -133,7 +133,9 @@ class Variant(NamedTuple):
     estimator: Callable[[Sampler], Estimator] = estimators.minibatch
     shift: Callable[[float], float] | None = None
     rate: str = "1"  # the shift in words
-    step: Callable[[Draft, float, float], float] | None = None  # of (values, L, clients), a theorem's
+    step: Callable[[Draft, float, float], float] | None = (
+        None  # of (values, L, clients), a theorem's
+    )
     where: str = ""
     exchanged: tuple[str, ...] = ("compressor", "participation", "sampler", "server")
 
@@ -202,7 +204,7 @@ MVR = DASHA._replace(
     sampler=sampling.poisson,
     estimator=functools.partial(momentum.averaged, differences=True),
     step=_mvr_step,
-    where="DASHA-MVR's theorem",
+    where="DASHA-MVR's theorem, its constants from memory",
     exchanged=ALL,
 )
 

@@ -1,8 +1,9 @@
 """Step sizes of DASHA and EF21-SGDM, and the rates that follow from them.
 
-L is the smoothness of f, and ``each`` the root mean square of those of the f_i.  Both rates bound the mean of
-``|grad f(x_t)|^2`` over the first T points, for full gradients and memories that are 0 at first.  They
-are what the papers' proofs give: ``gap`` is ``f(x_0) - f*``, and ``first`` is ``mean_i |grad f_i(x_0)|^2``.
+L is the smoothness of f, and ``each`` the root mean square of those of the f_i.  Both rates bound the mean
+of ``|grad f(x_t)|^2`` over the first T points, for full gradients and memories that are 0 at first.
+They follow from the papers' proofs, of which docstrings have the steps; ``gap`` is ``f(x_0) - f*``, and
+``first`` is ``mean_i |grad f_i(x_0)|^2``.  Theorems are quoted from memory.
 """
 
 from __future__ import annotations
@@ -20,10 +21,11 @@ def dasha_step(L: float, each: float, omega: float, n: float) -> float:
 def dasha_rate(gap: float, first: float, step: float, T: int, omega: float, n: float) -> float:
     """``2/(eta T) (gap + eta omega (4 omega + 1) first/(2 n))``, for a = 1/(2 omega + 1).
 
-    With ``e_i = g_i - grad f_i(x)`` and R = |x' - x|^2, a round gives ``E|e_i'|^2 <= (1 - a) |e_i|^2 + 2 omega
-    L_i^2 R`` and ``E|e'|^2 <= (1 - a) |e|^2 + 2 omega/n (each^2 R + a^2 mean |e_i|^2)``.  The sum over
-    rounds of |e|^2 is within ``4 omega (2 omega + 1)/n each^2`` times that of R, and what the first
-    message leaves.
+    With ``e_i = g_i - grad f_i(x)``, e their mean and ``R = |x' - x|^2``, a round gives
+    ``E|e_i'|^2 <= (1 - a) |e_i|^2 + 2 omega L_i^2 R`` and
+    ``E|e'|^2 <= (1 - a) |e|^2 + 2 omega/n (each^2 R + a^2 mean_i |e_i|^2)``.  So the sum of |e|^2 over
+    rounds is within ``4 omega (2 omega + 1)/n each^2`` times that of R, and what the first message leaves.
+    A step descends by ``eta/2 |grad f|^2 + (1/(2 eta) - L/2) R - eta/2 |e|^2``, so that 4 would do for 16.
     """
     return 2 / (step * T) * (gap + step * omega * (4 * omega + 1) * first / (2 * n))
 
@@ -31,7 +33,7 @@ def dasha_rate(gap: float, first: float, step: float, T: int, omega: float, n: f
 def mvr_step(L: float, omega: float, n: float, eta: float, batch: float) -> float:
     """The step of DASHA-MVR's theorem, whose constants are from memory::
 
-        1/(L + L sqrt(96 omega (2 omega + 1)/n ((1 - eta)^2/b + 1) + 4 (1 - eta)^2/(eta n b)))
+    1/(L + L sqrt(96 omega (2 omega + 1)/n ((1 - eta)^2/b + 1) + 4 (1 - eta)^2/(eta n b)))
     """
     old = (1 - eta) ** 2 / batch
     more = 96 * omega * (2 * omega + 1) * (old + 1) / n + 4 * old / (eta * n)
@@ -39,15 +41,20 @@ def mvr_step(L: float, omega: float, n: float, eta: float, batch: float) -> floa
 
 
 def sgdm_step(L: float, each: float, alpha: float, eta: float) -> float:
-    """``min(alpha/(20 each), eta/(7 L))``  [EF21-SGDM, Theorem 3], for |C(v) - v|^2 <= (1 - alpha) |v|^2."""
+    """``min(alpha/(20 each), eta/(7 L))``  [EF21-SGDM, Theorem 3].
+
+    C loses ``|C(v) - v|^2 <= (1 - alpha) |v|^2``.
+    """
     return min(alpha / (20 * each), eta / (7 * L))
 
 
 def sgdm_rate(gap: float, first: float, step: float, T: int, alpha: float) -> float:
     """``2/(gamma T) (gap + 2 gamma (1 - alpha) first/alpha)`` for steps gamma.
 
-    With h_i the average, E = mean |g_i - h_i|^2, M = mean |h_i - grad f_i(x)|^2 and R = |x' - x|^2, a
-    round gives ``E' <= (1 - alpha/2) E + 4 eta^2/alpha (M + each^2 R)`` and ``M' <= (1 - eta) M + each^2 R/eta``,
-    where M = 0 at first.
+    With h_i the average, ``E = mean_i |g_i - h_i|^2``, ``M = mean_i |h_i - grad f_i(x)|^2``, which is 0 at
+    first, and ``R = |x' - x|^2``, a round gives
+    ``E' <= (1 - alpha/2) E + 4 eta^2/alpha (M + each^2 R)`` and ``M' <= (1 - eta) M + each^2 R/eta``.
+    A step descends by
+    ``gamma/2 |grad f|^2 + (1/(2 gamma) - L/2) R - gamma (E + |h - grad f|^2)``.
     """
     return 2 / (step * T) * (gap + 2 * step * (1 - alpha) * first / alpha)

@@ -12,8 +12,8 @@ porter_gc  the minibatch's          none
 =========  =======================  ========
 
 Both clip smoothly, ``clip(g) = g tau/(tau + |g|)``; ``clipping="hard"`` is ``g min(1, tau/|g|)``.  What is
-proven of both is the same [:mod:`jaxfl.problems.clipping`].  Ours are p_i = x_0 at first, and the step sizes,
-since the paper's hold up to constants.
+proven of both is the same [:mod:`jaxfl.problems.clipping`].  Ours are p_i = x_0 at first, and the step
+sizes, since the paper's hold up to constants.
 """
 
 from __future__ import annotations
