@@ -148,6 +148,7 @@ ROWS += (
     Row(
         "clip21_sgd2m", {**QUIET, "batch": 4, "momentum": 0.5, "shift": 0.5}, per_round(1, 4), False
     ),
+    Row("alpha_normec", {**QUIET, "lr": 0.1, "smoothing": 0.5, "shift": 0.3}, per_round(1), False),
     Row("dice_sgd", {**QUIET, "batch": 4, "error_clip": 0.5}, per_round(1, 4), False),
     Row("isrl_svrg", {**QUIET, "batch": 4, "epoch": 3}, None, False),
 )
