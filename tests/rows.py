@@ -78,6 +78,10 @@ ROWS = (
     Row("fedavg", {"lr": 0.2, "batch": 4, "local_steps": 3}, per_round(3, 4), False, quick=False),
     Row("fedprox", {"lr": 0.2, "batch": 4, "local_steps": 3}, per_round(3, 4), False, quick=False),
     Row("scaffold", {"lr": 0.2, "batch": 4, "local_steps": 3}, per_round(3, 4), False, down=2),
+    Row("dp_scaffold", {**QUIET, "batch": 4, "local_steps": 3}, per_round(3, 4), False, down=2),
+    Row(
+        "shifted_local_sgd", {**QUIET, "k": 6, "batch": 4, "local_steps": 3}, per_round(3, 4), True
+    ),
     *(
         Row(
             name,
