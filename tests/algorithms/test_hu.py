@@ -20,7 +20,14 @@ from jaxfl.rounds.blocks import client_keys
 
 pytestmark = pytest.mark.once
 
-NAMES = ("dp_fedavg", "fedprox", "scaffold", "private_local_sgd", "dp_scaffold", "shifted_local_sgd")
+NAMES = (
+    "dp_fedavg",
+    "fedprox",
+    "scaffold",
+    "private_local_sgd",
+    "dp_scaffold",
+    "shifted_local_sgd",
+)
 NOISY = ("private_local_sgd", "dp_scaffold", "shifted_local_sgd")  # in every step
 
 
@@ -69,7 +76,9 @@ def loop(run: jaxfl.Run, D: Draws) -> np.ndarray:
                 shifts[i] = shifts[i] + v["shift"] * sent
             total = total + sent
         c = c + change / n
-        mean = shift + total / len(members) + (v["sigma"] * D.central(t) if name == "dp_fedavg" else 0)
+        mean = (
+            shift + total / len(members) + (v["sigma"] * D.central(t) if name == "dp_fedavg" else 0)
+        )
         shift = np.mean(shifts, axis=0)
         x = x - v["server_lr"] * mean
     return x

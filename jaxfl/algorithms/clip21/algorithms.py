@@ -114,17 +114,16 @@ def alpha_normec(
     A message without its noise is shorter than 1, whatever the client's records are.  So two data sets of a
     client move it by less than 2, which is what the accountant counts in every round.
 
-    With ``unit="record"`` one record is protected: batches are full, and examples are clipped to G.  A
-    record changes grad f_i by e_t, ``|e_t| <= D = 2G/m``, and h_i by w_t, w_0 = 0.  N is the gradient of a
-    convex function, and Lipschitz with 1/alpha.  So u_i changes by ``y_t = J_t (e_t - w_t)`` for a symmetric
-    J_t between 0 and 1/alpha, ``<y_t, e_t - w_t> >= alpha |y_t|^2``, and w_{t+1} = w_t + beta y_t has ::
-
-        |w_{t+1}|^2 <= |w_t|^2 + 2 beta D |y_t| - beta (2 alpha - beta) |y_t|^2
-
-    For beta < 2 alpha the sum over T rounds is ``sqrt(sum_t |y_t|^2) <= 2 D sqrt(T)/(2 alpha - beta)``, whatever
-    the points x are; gradients that turn around in every round reach it.  Noised releases whose squared
-    shifts add up to at most S, along every transcript, are no easier to tell apart than one with shift
-    sqrt(S) [Smith, Thakurta, 2022]: one more release, of the rest of S, makes their loss exactly that.
+    With ``unit="record"`` one record is protected: batches are full, and examples are clipped to G.  In
+    round t a record changes grad f_i by e_t, ``|e_t| <= D = 2G/m``, and h_i by w_t, w_0 = 0.  N is the
+    gradient of a convex function, and Lipschitz with 1/alpha: u_i changes by ``y_t = J_t (e_t - w_t)``
+    for a symmetric J_t between 0 and 1/alpha, so that ``<y_t, e_t - w_t> >= alpha |y_t|^2``, and
+    w_{t+1} is w_t + beta y_t.  Its square is at most ``|w_t|^2 + 2 beta D |y_t| - beta (2 alpha - beta)
+    |y_t|^2``.  For beta < 2 alpha these add up to ``sqrt(sum_t |y_t|^2) <= 2 D sqrt(T)/(2 alpha -
+    beta)`` over T rounds, whatever the points x are, and gradients that turn around in every round
+    reach that.  Gaussian releases whose squared shifts add up to at most S, along every transcript, are
+    no easier to tell apart than one with shift sqrt(S) [Smith, Thakurta, 2022]: with one more release,
+    of the rest of S, their loss has that law.
     """
     return _normalized(unit, **parts)
 

@@ -170,10 +170,10 @@ def scaffold(**parts: Unpack[Parts]) -> Algorithm:
 
 
 def dp_scaffold(**parts: Unpack[Parts]) -> Algorithm:
-    """DP-SCAFFOLD: local steps along ``g~ - c_i + c`` for noised gradients g~ [Noble et al., 2022]::
+    """DP-SCAFFOLD: local steps along ``g~ - c_i + c`` of noised gradients g~::
 
         theta_i <- x;  tau times:  theta_i <- theta_i - eta (g~_i - c_i + c)
-            g~_i = (1/b) sum_{j in B} clip grad f_ij(theta_i) + b,  b ~ N(0, sigma^2 I)
+            g~_i = (1/b) sum_{j in B} clip grad f_ij(theta_i) + xi,  xi ~ N(0, sigma^2 I)
         c_i' = mean of the tau g~_i,  c <- c + (1/n) sum_{i in S} (c_i' - c_i),  c_i <- c_i'
         x <- x + eta_g (1/r) sum_{i in S} (theta_i - x)
 
@@ -196,15 +196,15 @@ def dp_scaffold(**parts: Unpack[Parts]) -> Algorithm:
 
 
 def shifted_local_sgd(**parts: Unpack[Parts]) -> Algorithm:
-    """Noised local steps under shifted compression: no paper's, of parts of two of them::
+    """Noised local steps under shifted compression: parts of two papers, published by none::
 
         theta_i <- x;  tau times:
             theta_i <- theta_i - eta (mean_{j in B} clip grad f_ij(theta_i) + b),  b ~ N(0, sigma^2 I)
         v_i = C_i(x - theta_i - s_i),  s_i <- s_i + gamma v_i
         v = s + (1/r) sum_{i in S} v_i,  x <- x - eta_g v,  s <- s + (gamma/n) sum_{i in S} v_i
 
-    The local steps of Hu et al., and what SoteriaFL does to a gradient done to x - theta_i.  Compression and
-    shifts act on sums of noised gradients, so that they cost no privacy.
+    The local steps are those of Hu et al., and x - theta_i is compressed as SoteriaFL compresses a
+    gradient.  Compression and shifts act on noised values alone, and cost no privacy.
     """
     for role in ("aggregation", "convex"):
         why = "whose messages are sparse, so that a sum hides nothing: leave it out"
