@@ -152,7 +152,8 @@ def _weight(event: Event) -> str:
     if math.isfinite(s.whole) and event.unit == "record":
         return f"a record moves a message by up to {2 * s.whole:.3g}, be it drawn or not"
     if math.isfinite(s.whole):
-        return "a message without its noise has norm at most clip, and so moves by at most 2 clip"
+        most = f"has norm at most {s.whole:.3g}, and so moves by at most {2 * s.whole:.3g}"
+        return f"a message without its noise {most}"
     if event.unit == "client":
         return "a client's clipped update weighs 1/r"
     drawn = " + ".join(

@@ -78,6 +78,10 @@ ROWS = (
     Row("fedavg", {"lr": 0.2, "batch": 4, "local_steps": 3}, per_round(3, 4), False, quick=False),
     Row("fedprox", {"lr": 0.2, "batch": 4, "local_steps": 3}, per_round(3, 4), False, quick=False),
     Row("scaffold", {"lr": 0.2, "batch": 4, "local_steps": 3}, per_round(3, 4), False, down=2),
+    Row("dp_scaffold", {**QUIET, "batch": 4, "local_steps": 3}, per_round(3, 4), False, down=2),
+    Row(
+        "shifted_local_sgd", {**QUIET, "k": 6, "batch": 4, "local_steps": 3}, per_round(3, 4), True
+    ),
     *(
         Row(
             name,
@@ -163,6 +167,7 @@ ROWS += (
     Row(
         "clip21_sgd2m", {**QUIET, "batch": 4, "momentum": 0.5, "shift": 0.5}, per_round(1, 4), False
     ),
+    Row("alpha_normec", {**QUIET, "lr": 0.1, "smoothing": 0.5, "shift": 0.3}, per_round(1), False),
     Row("dice_sgd", {**QUIET, "batch": 4, "error_clip": 0.5}, per_round(1, 4), False),
     Row("isrl_svrg", {**QUIET, "batch": 4, "epoch": 3}, None, False),
 )

@@ -11,7 +11,7 @@ from jaxfl.core.provenance import made
 from jaxfl.core.types import LARGEST, Array, Hyper, Key, Model, Param, Project, PyTree, Server
 from jaxfl.problems.parameters import by_leaf, raveled
 
-__all__ = ["LR", "averaging", "descent", "optimizer"]
+__all__ = ["LR", "averaging", "descent", "normalized", "optimizer"]
 
 
 LR = Param("lr", "step size eta of the server", high=LARGEST, schedule=True)
@@ -51,6 +51,19 @@ def optimizer(
 def descent() -> Server:
     """x <- Pi(x - eta v)."""
     return optimizer(lambda hp: optax.sgd(hp["lr"]), name="descent")
+
+
+def _one_length(hp: Hyper) -> optax.GradientTransformation:
+    def unit(v: PyTree, _: PyTree) -> PyTree:
+        return v / jnp.sqrt(jnp.sum(v * v) + 1e-37)  # a v of zeros stays
+
+    return optax.chain(optax.stateless(unit), optax.sgd(hp["lr"]))
+
+
+@made
+def normalized() -> Server:
+    """x <- Pi(x - eta v/|v|)."""
+    return optimizer(_one_length, name="normalized")
 
 
 @made

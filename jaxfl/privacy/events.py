@@ -172,6 +172,8 @@ class Mean:
             remembers who was drawn.
         whole: the norm to which the estimate is clipped in the end: no record moves it by more than twice
             that.
+        averaged: whether only the root mean square of a record's shifts, over the releases of full
+            batches so far, is bounded so, along every transcript.
     """
 
     clip: float
@@ -181,6 +183,7 @@ class Mean:
     mean: float = 1.0
     hidden: bool = False
     whole: float = math.inf
+    averaged: bool = False
 
     def __post_init__(self) -> None:
         number("clip", self.clip, above=0)

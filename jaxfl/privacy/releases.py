@@ -158,7 +158,8 @@ def _drawn(event: Event, estimator: Mean, method: str | None) -> Release:
     if both == 2:  # from here on both records are drawn together: their distance counts
         g = min(g, estimator.whole / event.sigma)
     if whole(event):
-        return _alike(Gaussian(both * g * math.sqrt(T)), 1, "Gaussian releases")
+        status = Status.DERIVED if estimator.averaged else Status.ESTABLISHED
+        return _alike(Gaussian(both * g * math.sqrt(T)), 1, "Gaussian releases", status)
     if scheme == "single_pass":
         require(
             T * sampling.b <= m,

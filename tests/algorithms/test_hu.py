@@ -20,7 +20,15 @@ from jaxfl.rounds.blocks import client_keys
 
 pytestmark = pytest.mark.once
 
-NAMES = ("dp_fedavg", "fedprox", "scaffold", "private_local_sgd")
+NAMES = (
+    "dp_fedavg",
+    "fedprox",
+    "scaffold",
+    "private_local_sgd",
+    "dp_scaffold",
+    "shifted_local_sgd",
+)
+NOISY = ("private_local_sgd", "dp_scaffold", "shifted_local_sgd")  # in every step
 
 
 def step_noise(D: Draws, t: int, i: int) -> np.ndarray:
@@ -38,32 +46,40 @@ def loop(run: jaxfl.Run, D: Draws) -> np.ndarray:
     """Client by client, step by step, sample by sample; one loop with what differs by name."""
     p, v, name, n = run.problem, run.values, run.algorithm.name, run.problem.n
     x, turns, tau = np.asarray(p.x0, float), [0] * n, v.get("local_steps", 1)
-    c, c_i = 0 * x, [0 * x for _ in range(n)]
+    (c, c_i), (shift, shifts) = ((0 * x, [0 * x for _ in range(n)]) for _ in range(2))
     for t in range(int(run.state.t)):
         total, change, members = 0 * x, 0 * x, D.cohort(t)
         for i in members:
-            theta, m = x, 0 * x
+            theta, m, noised = x, 0 * x, []
             for s in range(tau):
                 g = D.slope(turns[i] * tau + s, i, theta, v["clip"]) + regularizer(theta)
-                if name == "private_local_sgd":
+                if name in NOISY:
                     g = g + step_noise(D, t, i)[s]
+                noised.append(g)
                 if name == "fedprox":
                     g = g + v["prox"] * (theta - x)
-                if name == "scaffold":
+                if name.endswith("scaffold"):
                     g = g - c_i[i] + c
                 m = g + (0.9 * m if run.settings["parts"]["local"].startswith("optax") else 0)
                 theta = theta - v["lr"] * m
             turns[i] += 1
-            if name == "scaffold":
+            if name.endswith("scaffold"):
                 new = c_i[i] - c + (x - theta) / (tau * v["lr"])
+                new = np.mean(noised, axis=0) if name == "dp_scaffold" else new
                 change = change + new - c_i[i]
                 c_i[i] = new
             sent = x - theta
             if name == "dp_fedavg":
                 sent = sent * min(1, v["update_clip"] / np.linalg.norm(sent))
+            if name == "shifted_local_sgd":
+                sent = D.mask(t, i) * (sent - shifts[i])
+                shifts[i] = shifts[i] + v["shift"] * sent
             total = total + sent
         c = c + change / n
-        mean = total / len(members) + (v["sigma"] * D.central(t) if name == "dp_fedavg" else 0)
+        mean = (
+            shift + total / len(members) + (v["sigma"] * D.central(t) if name == "dp_fedavg" else 0)
+        )
+        shift = np.mean(shifts, axis=0)
         x = x - v["server_lr"] * mean
     return x
 
@@ -78,12 +94,13 @@ def loop(run: jaxfl.Run, D: Draws) -> np.ndarray:
 def test_transcription(part: str, name: str, key: jax.Array) -> None:
     """Epochs of 2 or 3 batches, which tau = 4 neither fills nor divides: they go on across rounds."""
     parts, numbers = {}, {"lr": 0.3, "clip": 0.6, "batch": 4, "local_steps": 4}
-    if name in ("private_local_sgd", "dp_fedavg", "momentum"):
+    if name in (*NOISY, "dp_fedavg", "momentum"):
         numbers["sigma"] = 0.05
     if name == "momentum":
         parts["optimizer"] = lambda hp: optax.sgd(hp["lr"], momentum=0.9)
         numbers["range"] = 32.0
     numbers |= {"fedprox": {"prox": 0.7}, "dp_fedavg": {"update_clip": 0.1}}.get(name, {})
+    numbers |= {"k": 4} if name == "shifted_local_sgd" else {}
     if part == "uniform":
         numbers["cohort"] = 3
     name, problem = "private_local_sgd" if name == "momentum" else name, a_problem(LAM)
@@ -132,6 +149,9 @@ test_mistakes_are_explained = refusals(
     (lambda: run("fedavg", {"noise": "fused"}), "draw their own noise"),
     (lambda: run("scaffold", {"optimizer": lambda hp: optax.adam(0.1)}), "leave it out"),
     (lambda: run("scaffold", SPARSE, k=2), "not apply to scaffold"),
+    (lambda: run("dp_scaffold", SPARSE, k=2), "not apply to dp_scaffold"),
+    (lambda: run("dp_scaffold", {"aggregation": "secure_sum"}), "knows what a sum hides"),
+    (lambda: run("shifted_local_sgd", {"aggregation": "secure_sum"}), "a sum hides nothing"),
     (lambda: run(sigma=1.0, eps=1.0), "give one of them"),
     (lambda: run(clip=np.inf), "finite clip"),
     (lambda: run(parts={"convex": True}, batch=4, local_steps=7), "does not divide"),
@@ -148,3 +168,17 @@ def test_whole_passes_may_take_the_papers_noise() -> None:
     given = {"local_steps": 2, "lr": 0.1, "batch": 2}
     found = planned("private_local_sgd", a_problem(), 5, "paper", **given)
     assert found.claim.eps == pytest.approx(found.values["eps"])
+
+
+@pytest.mark.plain
+@pytest.mark.parametrize("name", ["dp_scaffold", "shifted_local_sgd"])
+def test_every_local_step_of_a_turn_counts(name: str) -> None:
+    """6 rounds of 3 steps are 18 releases of a Poisson batch, and 6 of 20 rounds are a client's turns."""
+    given = {"clip": 0.7, "sigma": 0.3, "batch": 4, "local_steps": 3}
+    for who, rounds, more in (("everyone", 6, {}), ("balanced", 20, {"cohort": 3})):
+        algorithm = jaxfl.algorithm(name, sampler="poisson", participation=who)
+        problem = a_problem(n=10, m=40)
+        found = planned(algorithm, problem, rounds, **given, **more)
+        assert found.claim is None
+        plain = planned("ldp_sgd", problem, 18, clip=0.7, sigma=0.3, batch=4)
+        assert found.eps(1e-4) == pytest.approx(plain.eps(1e-4), rel=1e-9)

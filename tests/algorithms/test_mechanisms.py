@@ -162,3 +162,13 @@ def test_noise_that_changes_amid_a_servers_epochs_has_no_event() -> None:
         **row.numbers,
     )
     assert np.isinf(run.eps(1e-3))
+
+
+def test_a_record_of_alpha_normec_may_move_most_where_the_noise_is_least() -> None:
+    """Its bound is one on the mean over all rounds: the least noise counts in each of them."""
+    row = NOISED["alpha_normec"]
+    mine = own(row, lambda hp: hp["sigma"] * hp["zeta"], ZETA)
+    algorithm = jaxfl.algorithm(row.name, unit="record", mechanism=mine)
+    given = {**row.numbers, "sigma": 0.5, "zeta": pieces(TIMES)}
+    for event in plain_events(planned(algorithm, row.problem, T, **given).event):
+        assert (event.sigma, event.releases) == (0.5, T)

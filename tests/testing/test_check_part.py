@@ -101,6 +101,7 @@ HONEST: dict[str, tuple[Any, dict[str, Any]]] = {
     "noiseless": (mechanisms.noiseless(), {}),
     "descent": (servers.descent(), {}),
     "averaged": (servers.averaging(), {}),
+    "normalized": (servers.normalized(), {}),
     "anytime": (iterates.anytime(), {"diameter": 2.0, "reads": ("diameter",)}),
     **{
         name: (part, {"k": 6, "sigma": 0.3, "reads": ("k", "sigma")})

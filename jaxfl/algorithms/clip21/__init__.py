@@ -1,7 +1,7 @@
-"""Clip21-SGD2M: error feedback for clipping, over a server, with noise [Islamov et al., 2025].
+"""Error feedback for clipping and for normalization, over a server, with noise.
 
-* :mod:`~jaxfl.algorithms.clip21.algorithms` -- Clip21-SGD2M: clients clip what their gradients
-  changed by, so that clipping has no bias in the end
+* :mod:`~jaxfl.algorithms.clip21.algorithms` -- Clip21-SGD2M [Islamov et al., 2025] and alpha-NormEC
+  [Shulgin et al., 2025]: clients shorten what their gradients changed by, so that no bias stays
 """
 
 from jaxfl.algorithms.clip21 import algorithms
@@ -10,6 +10,6 @@ from jaxfl.algorithms.paper import Paper
 __all__ = ["PAPER"]
 
 PAPER = Paper(
-    "Khirirat et al. (2023), Islamov et al. (2025): Clip21, error feedback for clipping",
+    "Khirirat et al. (2023), Islamov et al. (2025), Shulgin et al. (2025): error feedback for clipping",
     algorithms,
 )

@@ -1,4 +1,4 @@
-"""Clip21-SGD2M: clients clip what their gradients changed by, so that clipping has no bias in the end.
+"""Clip21-SGD2M and alpha-NormEC: clients shorten what their gradients changed by, so that no bias stays.
 
 R. Islamov, S. Horvath, A. Lucchi, P. Richtarik, E. Gorbunov: Double Momentum and Error Feedback for
 Clipping with Fast Rates and Differential Privacy.  2025.  It adds momentum to Clip21 [S. Khirirat,
@@ -10,21 +10,27 @@ no record's influence on a message is bounded by a share of 1/m.  What is proven
 alone gives: whatever a client's records are, its message without noise is in a ball of radius tau, so
 that two data sets move it by at most 2 tau, given all messages before.  That holds for all records of
 a client at once, and no sampling amplifies it.
+
+E. Shulgin, S. Khirirat, P. Richtarik: Smoothed Normalization for Efficient Distributed Private
+Optimization.  2025.  The same of messages shorter than 1 holds for alpha-NormEC; for one record more can
+be said [:func:`alpha_normec`].
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, NamedTuple, Unpack
+from typing import Any, Literal, NamedTuple, Unpack
 
 import jax.numpy as jnp
 
 from jaxfl.algorithms.composition import by_rules
-from jaxfl.algorithms.numbers import GAP, PRIVACY, Draft, Parts, body_of, only
+from jaxfl.algorithms.numbers import GAP, PRIVACY, Draft, Parts, applies, body_of, only
 from jaxfl.algorithms.roles import cached
+from jaxfl.core.params import choice
 from jaxfl.core.provenance import made
 from jaxfl.core.types import (
+    LARGEST,
     Algorithm,
     Array,
     Channel,
@@ -40,21 +46,27 @@ from jaxfl.core.types import (
     ProblemFacts,
     PyTree,
 )
-from jaxfl.parts import channels, estimators, mechanisms, momentum, sampling
+from jaxfl.parts import channels, estimators, mechanisms, momentum, sampling, servers
 from jaxfl.parts.gradients import at_point, evaluated
 from jaxfl.parts.mechanisms import normal
 from jaxfl.privacy import events
+from jaxfl.privacy.events import worst
 from jaxfl.problems.clipping import clip
 from jaxfl.rounds import transcript
 from jaxfl.rounds.federated import Federated
 
-__all__ = ["clip21_sgd2m"]
+__all__ = ["alpha_normec", "clip21_sgd2m"]
 
 TAU = Param("clip", "bound tau on the norm of what a client sends, noise left out", open_low=True)
 BETA = Param(
     "momentum", "weight beta of today's gradient in a client's average v_i", open_low=True, high=1.0
 )
 GAMMA = Param("shift", "step gamma of g_i and g towards the gradients", open_low=True, high=1.0)
+ALPHA = Param(
+    "smoothing", "length alpha at which normalization begins", open_low=True, high=LARGEST
+)
+RATE = Param("shift", "step beta of h_i and v along what is sent", open_low=True, high=LARGEST)
+UNITS = ("client", "record")
 OURS = "chosen by jaxfl, since the paper gives no constants"
 
 
@@ -84,39 +96,99 @@ def _algorithm(**parts: Any) -> Algorithm:
         mechanism=mechanisms.gaussian(),
         channel=_learned(),
         noise="per_client",
-        local=_clipped_change(estimator, mechanism),
+        local=_shortened_change(estimator, mechanism),
     )
     params = (momentum.SMOOTHNESS, GAP, *PRIVACY)
     rules = PaperRules(body)
     return by_rules(clip21_sgd2m, "Islamov et al., 2025", rules, params, follows=("lr",))
 
 
+def alpha_normec(
+    *, unit: Literal["client", "record"] = "client", **parts: Unpack[Parts]
+) -> Algorithm:
+    """alpha-NormEC: smoothly normalized changes of gradients, with noise, and normalized steps::
+
+        u_i = N(grad f_i(x) - h_i),  N(v) = v/(alpha + |v|),  send u_i + xi_i,  h_i <- h_i + beta u_i
+        v <- v + (beta/n) sum_i (u_i + xi_i),  x <- x - eta v/|v|
+
+    A message without its noise is shorter than 1, whatever the client's records are.  So two data sets of a
+    client move it by less than 2, which is what the accountant counts in every round.
+
+    With ``unit="record"`` one record is protected: batches are full, and examples are clipped to G.  In
+    round t a record changes grad f_i by e_t, ``|e_t| <= D = 2G/m``, and h_i by w_t, w_0 = 0.  N is the
+    gradient of a convex function, and Lipschitz with 1/alpha: u_i changes by ``y_t = J_t (e_t - w_t)``
+    for a symmetric J_t between 0 and 1/alpha, so that ``<y_t, e_t - w_t> >= alpha |y_t|^2``, and
+    w_{t+1} is w_t + beta y_t.  Its square is at most ``|w_t|^2 + 2 beta D |y_t| - beta (2 alpha - beta)
+    |y_t|^2``.  For beta < 2 alpha these add up to ``sqrt(sum_t |y_t|^2) <= 2 D sqrt(T)/(2 alpha -
+    beta)`` over T rounds, whatever the points x are, and gradients that turn around in every round
+    reach that.  Gaussian releases whose squared shifts add up to at most S, along every transcript, are
+    no easier to tell apart than one with shift sqrt(S) [Smith, Thakurta, 2022]: with one more release,
+    of the rest of S, their loss has that law.
+    """
+    return _normalized(unit, **parts)
+
+
+@cached
+def _normalized(unit: str, **parts: Any) -> Algorithm:
+    choice("unit", unit, UNITS)
+    given = only("alpha_normec", parts, "sampler", "mechanism", "participation", "server")
+    sampler = given.pop("sampler", sampling.full())
+    why = "whose statement for records knows full batches alone: leave the sampler or unit='record' out"
+    applies(unit == "client" or sampler.whole, "alpha_normec", why, sampler=sampler)
+    estimator, mechanism = (
+        estimators.minibatch(sampler),
+        given.get("mechanism", mechanisms.gaussian()),
+    )
+    body = body_of(
+        given,
+        estimator=estimator,
+        mechanism=mechanisms.gaussian(),
+        channel=_learned(),
+        server=servers.normalized(),
+        noise="per_client",
+        local=_shortened_change(estimator, mechanism, normalized=True),
+    )
+    params = (momentum.SMOOTHNESS, GAP, *PRIVACY)
+    return by_rules(alpha_normec, "Shulgin et al., 2025", NormRules(body, unit), params)
+
+
 @made
-def _clipped_change(estimator: Estimator, mechanism: Mechanism) -> Local:
-    """c_i + xi_i, where v_i and g_i, which the client alone knows, are moved without the noise."""
+def _shortened_change(
+    estimator: Estimator, mechanism: Mechanism, normalized: bool = False
+) -> Local:
+    """c_i + xi_i, where v_i and g_i, which the client alone knows, are moved without the noise.
+
+    ``normalized``: by N in place of clipping, of gradients in place of their averages v_i.
+    """
 
     def init(problem: Problem, x: Array) -> tuple[PyTree, PyTree]:
         zero = jnp.zeros((problem.n, x.size), x.dtype)
-        return (), (jnp.zeros(problem.n, jnp.int32), zero, zero)
+        return (), (jnp.zeros(problem.n, jnp.int32), () if normalized else zero, zero)
 
     def run(
         client: Client, x: Array, shared: PyTree, memory: PyTree, problem: Problem, hp: Hyper
     ) -> tuple[Array, PyTree, Array]:
         rounds, v, g = memory
-        beta = hp["momentum"]
         rows = estimator.sampler.draw(client.rows, rounds, client.count, problem.m_max, hp)
         weight = rows.weight.astype(x.dtype)
         point = at_point(estimator.gradient, problem.model, (), x, hp)
         slope, _ = evaluated(point, weight, client.take(rows), client.points)
-        v = (1 - beta) * v + beta * (slope + point.public)
-        c = clip(v - g, hp["clip"], point.kernel.smooth)
+        if normalized:
+            alpha = hp["smoothing"]
+            c = clip(slope + point.public - g, alpha, smooth=True) / alpha
+        else:
+            beta = hp["momentum"]
+            v = (1 - beta) * v + beta * (slope + point.public)
+            c = clip(v - g, hp["clip"], point.kernel.smooth)
         sent = c + normal(client.noise, mechanism, c, hp)
         return sent, (rounds + 1, v, g + hp["shift"] * c), jnp.sum(weight > 0, dtype=jnp.int32)
 
     def message_bound(values: Mapping[str, Any]) -> tuple[float, float]:
-        return float(values["clip"]), float(values["sigma"])
+        return 1.0 if normalized else float(values["clip"]), float(values["sigma"])
 
-    return Local("clipped change", init, run, message_bound, params=(TAU, BETA, GAMMA))
+    name = f"{'normalized' if normalized else 'clipped'} change"
+    params = (ALPHA, RATE) if normalized else (TAU, BETA, GAMMA)
+    return Local(name, init, run, message_bound, params=params)
 
 
 @made
@@ -170,3 +242,51 @@ class PaperRules(NamedTuple):
             return events.Event(whole, moves, some.std, some.number, unit="client")
 
         return transcript.in_turns(part, self.body, values, facts)
+
+
+class NormRules(NamedTuple):
+    """The hyper-parameters of alpha-NormEC, and what its rounds release."""
+
+    body: Federated
+    unit: str
+
+    def plan(self, given: Mapping[str, Any], facts: ProblemFacts) -> Plan:
+        """The user's values, then our choices."""
+        N = Draft.of(given, facts)
+        N.clip(self.unit == "record")
+        N.parts(self.body, facts)
+        N.batch(self.body, facts)
+        N.target(facts, "n" if self.unit == "client" else "m")
+        N.default("smoothing", 1.0, OURS)
+        N.default("shift", 0.1, OURS)
+        N.default("gap", 1.0)
+        eta = math.sqrt(2 * float(N["gap"]) / (N.smoothness(facts) * N["rounds"]))
+        N.theorem("lr", eta, f"sqrt(2 gap/(L T)), {OURS}")
+        return N.plan()
+
+    def event(self, values: Mapping[str, Any], facts: ProblemFacts) -> Any:
+        """T releases, which a client moves by less than 2, and a record by the bound of the docstring."""
+        body = self.body
+        if self.unit == "client":
+            moves = events.Mean(1.0, over_b=2.0, mean=2.0, whole=1.0)
+            whole = events.Sampling("full", 1, 1)  # of one client, which counts as one record
+
+            def part(some: transcript.Rounds) -> events.Event:
+                return events.Event(whole, moves, some.std, some.number, unit="client")
+
+            return transcript.in_turns(part, body, values, facts)
+        # a record may move most where the noise is least
+        sigma = transcript.least_noise(body, values, facts)
+        turns = transcript.turns(body, values, facts)
+        alpha, beta, G = (float(values[name]) for name in ("smoothing", "shift", "clip"))
+        if beta >= 2 * alpha:
+            return events.NoClaim(
+                f"shift = {beta:g} is not below 2 smoothing = {2 * alpha:g}, so that nothing bounds what "
+                "a record moves: lower shift, or protect clients"
+            )
+
+        def client(m: int) -> events.Event:
+            mean = events.Mean(2 * G / (2 * alpha - beta), whole=1.0, averaged=True)
+            return events.Event(events.Sampling("full", m, m), mean, sigma, turns)
+
+        return worst(facts, client)

@@ -12,9 +12,12 @@ dp_fedavg            tau          none                server, per client  messag
 fedavg               tau          none                none                messages
 fedprox              tau          to the server's x   none                messages
 scaffold             tau          control variates    none                messages
+dp_scaffold          tau          control variates    in every step       messages
+shifted_local_sgd    tau          none                in every step       messages
 ===================  ===========  ==================  ==================  ================
 
-Minibatches are shuffled epochs without replacement that continue from round to round.
+Minibatches are shuffled epochs without replacement that continue from round to round, and of dp_scaffold
+Poisson draws.
 """
 
 from __future__ import annotations
@@ -34,13 +37,16 @@ from jaxfl.core.types import (
     Aggregation,
     Algorithm,
     Asked,
+    Channel,
+    Compressor,
     Hyper,
     Mechanism,
     Plan,
     ProblemFacts,
+    Sampler,
 )
-from jaxfl.parts import aggregations, estimators, local, mechanisms, sampling, servers
-from jaxfl.parts.compressors import identity
+from jaxfl.parts import aggregations, channels, estimators, local, mechanisms, sampling, servers
+from jaxfl.parts.compressors import identity, random_k
 from jaxfl.parts.momentum import SMOOTHNESS
 from jaxfl.privacy import events
 from jaxfl.privacy.claims import Claim
@@ -48,7 +54,16 @@ from jaxfl.privacy.events import worst
 from jaxfl.rounds import transcript
 from jaxfl.rounds.federated import Federated
 
-__all__ = ["dp_fedavg", "fedavg", "fedprox", "local_dp_sgd", "private_local_sgd", "scaffold"]
+__all__ = [
+    "dp_fedavg",
+    "dp_scaffold",
+    "fedavg",
+    "fedprox",
+    "local_dp_sgd",
+    "private_local_sgd",
+    "scaffold",
+    "shifted_local_sgd",
+]
 
 PAPER = "Hu, Guo, Gong, 2020"
 
@@ -70,6 +85,10 @@ class Variant(NamedTuple):
     aggregation: Callable[[], Aggregation] = aggregations.plain_sum
     bounded: bool = False  # whether updates are clipped
     once: bool = False  # one step a round, by the paper's baseline
+    claims: bool = True  # whether a formula of the paper's applies to its noise
+    sampler: Callable[[], Sampler] = sampling.shuffled
+    compressor: Callable[[], Compressor] = identity
+    channel: Callable[[], Channel] = channels.direct
 
 
 def private_local_sgd(**parts: Unpack[Parts]) -> Algorithm:
@@ -147,17 +166,71 @@ def scaffold(**parts: Unpack[Parts]) -> Algorithm:
 
     Not private.
     """
-    optimizer = parts.get("optimizer")
-    why = "whose control variates are made of SGD steps: leave it out"
-    applies(optimizer is None, "scaffold", why, optimizer=optimizer)
-    chosen = part("compressor", parts.get("compressor")) or identity()
-    why = "whose server takes c for the mean of control variates that clients keep uncompressed"
-    applies(chosen.exact, "scaffold", f"{why}: leave it out", compressor=chosen)
-    kind = Variant("Karimireddy et al., ICML 2020", local.control)
-    return _algorithm("scaffold", kind, **parts)
+    return _controlled("scaffold", Variant("Karimireddy et al., ICML 2020", local.control), parts)
+
+
+def dp_scaffold(**parts: Unpack[Parts]) -> Algorithm:
+    """DP-SCAFFOLD: local steps along ``g~ - c_i + c`` of noised gradients g~::
+
+        theta_i <- x;  tau times:  theta_i <- theta_i - eta (g~_i - c_i + c)
+            g~_i = (1/b) sum_{j in B} clip grad f_ij(theta_i) + xi,  xi ~ N(0, sigma^2 I)
+        c_i' = mean of the tau g~_i,  c <- c + (1/n) sum_{i in S} (c_i' - c_i),  c_i <- c_i'
+        x <- x + eta_g (1/r) sum_{i in S} (theta_i - x)
+
+    Control variates are made of noised gradients, and cost no privacy: what is proven counts tau releases
+    of a Poisson batch in each of a client's rounds, and one record that is replaced, 2G/b where the
+    authors' code has G/b.  Their theorem leaves out a constant: nothing is claimed.  A client sends
+    theta_i - x, from which the server computes the sum of the c_i'; in the paper it sends both.
+    """
+    for role in ("aggregation", "convex"):
+        why = "whose messages hold control variates, of which no proof knows what a sum hides"
+        applies(not parts.get(role), "dp_scaffold", why, **{role: parts.get(role)})
+    kind = Variant(
+        "Noble, Bellet, Dieuleveut, AISTATS 2022",
+        local.control,
+        mechanisms.gaussian,
+        claims=False,
+        sampler=sampling.poisson,
+    )
+    return _controlled("dp_scaffold", kind, parts)
+
+
+def shifted_local_sgd(**parts: Unpack[Parts]) -> Algorithm:
+    """Noised local steps under shifted compression: parts of two papers, published by none::
+
+        theta_i <- x;  tau times:
+            theta_i <- theta_i - eta (mean_{j in B} clip grad f_ij(theta_i) + b),  b ~ N(0, sigma^2 I)
+        v_i = C_i(x - theta_i - s_i),  s_i <- s_i + gamma v_i
+        v = s + (1/r) sum_{i in S} v_i,  x <- x - eta_g v,  s <- s + (gamma/n) sum_{i in S} v_i
+
+    The local steps are those of Hu et al., and x - theta_i is compressed as SoteriaFL compresses a
+    gradient.  Compression and shifts act on noised values alone, and cost no privacy.
+    """
+    for role in ("aggregation", "convex"):
+        why = "whose messages are sparse, so that a sum hides nothing: leave it out"
+        applies(not parts.get(role), "shifted_local_sgd", why, **{role: parts.get(role)})
+    kind = Variant(
+        "Hu et al., 2020; Li et al., NeurIPS 2022",
+        mechanism=mechanisms.gaussian,
+        claims=False,
+        compressor=random_k,
+        channel=channels.shifted,
+    )
+    return _algorithm("shifted_local_sgd", kind, **parts)
 
 
 # --- what they share -----------------------------------------------------------------------------
+
+
+def _controlled(name: str, kind: Variant, parts: Parts) -> Algorithm:
+    """Return an algorithm with control variates; raise for parts with which they would be false."""
+    optimizer = parts.get("optimizer")
+    why = "whose control variates are made of SGD steps: leave it out"
+    applies(optimizer is None, name, why, optimizer=optimizer)
+    chosen = part("compressor", parts.get("compressor")) or identity()
+    why = "whose server takes c for the mean of control variates that clients keep uncompressed"
+    applies(chosen.exact, name, f"{why}: leave it out", compressor=chosen)
+    return _algorithm(name, kind, **parts)
 
 
 @cached
@@ -170,11 +243,11 @@ def _algorithm(
     convex: bool = False,
     **parts: Any,
 ) -> Algorithm:
-    given = only(name, parts, *numbers.Parts.__annotations__)
+    given = {"compressor": kind.compressor(), **only(name, parts, *numbers.Parts.__annotations__)}
     clip, noise = given.pop("clip", "example"), given.setdefault("noise", "per_client")
     applies(clip == "example", name, "which clips every example", clip=clip)
     applies(noise == "per_client", name, "whose clients draw their own noise", noise=noise)
-    sampler = given.pop("sampler", sampling.shuffled())
+    sampler = given.pop("sampler", kind.sampler())
     if fresh and sampler.single_pass:
         raise InputError(
             f"sampler = {sampler.name!r} reads every record once in the whole run, and fresh = True "
@@ -186,6 +259,7 @@ def _algorithm(
         given,
         estimator=estimator,
         mechanism=usual,
+        channel=kind.channel(),
         server=servers.averaging(),
         local=local.steps(
             estimator, mechanism, kind.pull(), optimizer, fresh, kind.bounded, kind.once
@@ -197,7 +271,9 @@ def _algorithm(
         *(() if mechanism.std is None else PRIVACY),
     )
     rules = PaperRules(body, kind.once, fresh, convex, optimizer is None)
-    return by_rules(globals()[name], kind.paper, rules, params, cited=not mechanism.central)
+    formula = {} if kind.claims else {"formula": None}
+    cited = not mechanism.central
+    return by_rules(globals()[name], kind.paper, rules, params, cited=cited, **formula)
 
 
 class PaperRules(NamedTuple):
@@ -214,7 +290,10 @@ class PaperRules(NamedTuple):
         body, N = self.body, Draft.of(given, facts)
         private, central = body.mechanism.std is not None, body.mechanism.central
         names = {
-            param.name for owner in (body.local, body.server) if owner for param in owner.params
+            param.name
+            for owner in (body.local, body.server, body.channel)
+            if owner
+            for param in owner.params
         }
         N.clip(private and not central)
         N.parts(body, facts)
@@ -228,6 +307,8 @@ class PaperRules(NamedTuple):
         for name, value in (("server_lr", 1.0), ("prox", 0.1), ("update_clip", 1.0)):
             if name in names:
                 N.default(name, value)
+        if "shift" in names:
+            N.default("shift", 1 / (1 + float(N["omega"])), "1/(1 + omega), as in DIANA")
         if self.convex:
             self._one_pass(N.values, facts)
         if private:
