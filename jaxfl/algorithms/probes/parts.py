@@ -440,7 +440,9 @@ def _link_hyper(part: Channel, given: Given) -> Any:
 
 def _kept(part: Channel, link: Any, v: Array, hp: Any) -> Any:
     """What a client keeps after a message that arrives as it is."""
-    return part.residual(link, v, v, hp) if part.residual else part.after(link, Message(v, None), hp)
+    return (
+        part.residual(link, v, v, hp) if part.residual else part.after(link, Message(v, None), hp)
+    )
 
 
 def _memory(part: Channel, given: Given) -> None:
