@@ -259,7 +259,7 @@ def _kept(where: str, array: Array, given: Array, start: int, axes: int) -> None
 
 def sortable(*trees: Any) -> None:
     """Raise for pytrees with a dict whose keys JAX cannot sort, such as 1 and '1'."""
-    with attempt("The data hold a dict with keys of several types", "make all of them text"):
+    with attempt("There is a dict with keys of several types", "make all of them text"):
         jax.tree.structure(trees)
 
 

@@ -81,6 +81,7 @@ def make_problem(
     (5, 288, 650)
     """
     later = "make the problem before, and pass it to your program"
+    sortable(data, x0)
     untraced("make_problem", data, x0, way=later)
     swapped = "the model comes first, as in make_problem(model, data)"
     require(not isinstance(data, Model), "is a model, in the place of the data", swapped, data=data)
@@ -88,7 +89,6 @@ def make_problem(
     instance("model", model, Model, by_name)
     kind = _float_type(dtype)
     refuse_tuple(data)
-    sortable(data)
     if not hasattr(data, "train"):  # plain arrays: every client has all the rows
         n, m = stacked("Data that are no ClientData", jax.tree.leaves(data))
         data = ClientData(data, np.full(n, m, np.int32))
