@@ -315,7 +315,10 @@ LYING: dict[str, tuple[Any, str]] = {
     ),
     "shorter words in name": (mine(secure, bits=16), "16 bits"),
     # graphs
-    "a weight that is not returned": (matrix(lambda n: np.roll(np.eye(n), 1, 0)), "transpose"),
+    "a weight that is not returned": (
+        matrix(lambda n: (np.eye(n) + np.roll(np.eye(n), 1, 0)) / 2),
+        "transpose",
+    ),
     "a negative weight": (matrix(lambda n: 2 * np.eye(n) - 1 / n), "negative"),
     "rows of another sum": (matrix(lambda n: np.full((n, n), 0.9 / n)), "miss a sum"),
     "islands": (matrix(np.eye), "second eigenvalue"),
