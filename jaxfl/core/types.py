@@ -637,7 +637,8 @@ class Participation(NamedTuple):
         everyone: whether every draw holds all clients.
         params: the hyper-parameters that it reads.
         capacity: host: (values, facts) -> slots of a draw, as {"cohort": slots}; {}: n.
-        most: host: (T, n, values) -> the most of T rounds in which any client takes part; None: T.
+        most: host: (rounds, n, values) -> the most of these rounds, increasing numbers from 0 on, in which
+            any client takes part; None: all.
         least: host: (n, values) -> the fewest clients whose messages a round adds up, if any; None: all
             that it calls.
         scheme: the law for an observer who does not learn who took part, one of ``SCHEMES``; None: the
@@ -650,7 +651,7 @@ class Participation(NamedTuple):
     everyone: bool = False
     params: tuple[Param, ...] = ()
     capacity: Capacity = nothing
-    most: Callable[[int, int, Values], int] | None = None
+    most: Callable[[Sequence[int], int, Values], int] | None = None
     least: Callable[[int, Values], int] | None = None
     scheme: Scheme | None = None
     fixed_size: bool = False

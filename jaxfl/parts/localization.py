@@ -13,7 +13,7 @@ made of the schedules that rounds read, so that sampling and accounting cannot d
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from itertools import groupby
+from itertools import accumulate, groupby
 from typing import Any, NamedTuple
 
 import jax
@@ -169,9 +169,17 @@ def event(
     return worst(facts, client)
 
 
-def shorter(phases: Iterable[Phase], rounds: int) -> list[Phase]:
-    """The phases of a client that took part in ``rounds`` rounds: none is longer."""
-    return [phase._replace(rounds=min(phase.rounds, rounds)) for phase in phases]
+def shorter(phases: Iterable[Phase], turns: Callable[[range], int]) -> list[Phase]:
+    """The phases of a client with so many turns among some rounds: each has the turns of its own rounds.
+
+    No client needs to have the most turns in every phase, and the worst phase alone counts.
+    """
+    phases = list(phases)
+    ends = list(accumulate(phase.rounds for phase in phases))
+    return [
+        phase._replace(rounds=turns(range(end - phase.rounds, end)))
+        for phase, end in zip(phases, ends, strict=True)
+    ]
 
 
 # --- traced --------------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ record can change is n times smaller.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Unpack
 
@@ -67,6 +68,7 @@ from jaxfl.parts import (
 from jaxfl.privacy import events
 from jaxfl.privacy.claims import Claim, Condition
 from jaxfl.privacy.events import worst
+from jaxfl.rounds import transcript
 from jaxfl.rounds.federated import Federated
 from jaxfl.rounds.transcript import drawn, rounding
 
@@ -290,11 +292,16 @@ class PaperRules(NamedTuple):
         return later._replace(conditions=(*later.conditions, enough))
 
     def event(self, values: Mapping[str, Any], facts: ProblemFacts) -> Any:
-        """Every release of the noised mean; DP-SRM's first has its own batch and noise.
+        """The releases of the noised mean to which a client adds; DP-SRM's first has its own batch and noise.
 
-        Who takes part is public, and amplifies nothing.
+        Who takes part is public, and amplifies nothing.  No client keeps anything: of a record that is
+        replaced, only the means of its client's turns know.  Of DP-SRM the server keeps an estimate,
+        which follows from the noised means.  Its first round may be one of a client's turns, or may not:
+        these are different clients, with disjoint records, and the worse one counts.
         """
-        G, T, sigma = float(values["clip"]), int(values["rounds"]), float(values["sigma"])
+        G, sigma = float(values["clip"]), float(values["sigma"])
+        turns = functools.partial(transcript.turns, self.body, values, facts)
+        times, later = turns(), turns(range(1, int(values["rounds"])))
         trust: Any = "single_node" if facts.n == 1 else "trusted_server"
         trust = trust if self.body.aggregation is None else "secure_sum"
         sampler, r = self.body.estimator.sampler, reporting(self.body, values, facts.n)
@@ -310,9 +317,11 @@ class PaperRules(NamedTuple):
                 return events.Event(rows, mean, sigma, times, trust=trust)
 
             if not self.kind.recursive:
-                return plain("batch", G, sigma, T)
-            first = plain("anchor_batch", G, sigma * float(values["noise_ratio"]), 1)
-            return events.Sequence((plain("batch", _moved(values), sigma, T - 1), first))
+                return plain("batch", G, sigma, times)
+            rest = functools.partial(plain, "batch", _moved(values), sigma)
+            first = plain("anchor_batch", G, sigma * float(values["noise_ratio"]), min(times, 1))
+            begins = events.Sequence((rest(max(times - 1, 0)), first))
+            return events.Phases((begins, rest(later)), True) if later >= times > 0 else begins
 
         return worst(facts, client)
 

@@ -5,6 +5,7 @@ In the order levels and lambda_i, then R_i and K_i.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
@@ -345,9 +346,9 @@ class PaperRules(NamedTuple):
     def _ran(self, values: Mapping[str, Any], facts: ProblemFacts) -> list[Phase]:
         """The phases of the rounds that ran, or the one that ``phase`` names."""
         ran = phases_of({"lam_t": ZERO, "radius_t": ZERO, **values})
-        if "phase" in values:
-            ran = [ran[values["phase"]]._replace(noise=1.0)]
-        return shorter(ran, transcript.turns(self.body, values, facts))
+        turns = functools.partial(transcript.turns, self.body, values, facts)
+        ran = shorter(ran, turns)
+        return [ran[values["phase"]]._replace(noise=1.0)] if "phase" in values else ran
 
     def formula(self, values: Mapping[str, Any], facts: ProblemFacts, asked: Asked) -> Claim | None:
         """The paper's noise, of the phase for which it says most."""

@@ -21,6 +21,8 @@ import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Unpack
 
+import numpy as np
+
 from jaxfl.algorithms.composition import by_rules
 from jaxfl.algorithms.lowy.claims import lowy_spider, lowy_svrg
 from jaxfl.algorithms.lowy.theory import spider_rounds
@@ -33,7 +35,7 @@ from jaxfl.privacy import events
 from jaxfl.privacy.claims import Claim
 from jaxfl.privacy.events import worst
 from jaxfl.rounds.federated import Federated
-from jaxfl.rounds.transcript import drawn
+from jaxfl.rounds.transcript import drawn, turns
 
 __all__ = ["isrl_svrg", "ldp_spider"]
 
@@ -143,20 +145,42 @@ class PaperRules(NamedTuple):
         """Full gradients and differences, noised apart; two gradients of a record differ by 2G.
 
         An epoch's first difference of SVRG is zero, and no release.  SPIDER's differences shrink with
-        their noise.  Rounds are counted for every client, whoever takes part.
+        their noise.  A client has k turns at most, A in rounds that restart, or begin one of E epochs,
+        and B in others.
+
+        SVRG: h_i, noised once an epoch, leaves its client only within messages, that is in an epoch in
+        which the client has a turn, and serves all of them.  A turn shows h_i and, if it does not begin
+        an epoch, a difference with noise of its own: min(k, E) full gradients and B differences at most.
+        One client may have both, with one turn in each epoch.
+
+        SPIDER: clients keep nothing, and a turn shows a full gradient or a difference: a <= A of these and
+        b <= B of those, a + b <= k.  Where both read all records, they are Gaussian, mu^2 is linear in
+        (a, b), and the worse of (A, k - A) and (k - B, B) counts.  Batches that are drawn have no such
+        sum, and (A, B) counts.
         """
         sampler = self.body.estimator.sampler
         T, G, sigma = int(values["rounds"]), float(values["clip"]), float(values["sigma"])
-        every = int(values["period" if self.spider else "epoch"])
-        E = math.ceil(T / every)
+        every, t = int(values["period" if self.spider else "epoch"]), np.arange(T)
+        k, differences = (turns(self.body, values, facts, some) for some in (None, t[t % every > 0]))
+        fulls = turns(self.body, values, facts, range(0, T, every))
+        if not self.spider:
+            fulls = min(k, math.ceil(T / every))
+        exclusive, ratio = self.spider and sampler.whole, float(values["noise_ratio"])
 
         def client(m: int) -> Any:
             part = drawn(sampler, values, facts, m)
             whole = events.Sampling("full", m, m)
             if self.spider:
                 whole = drawn(sampler, values, facts, m, "anchor_batch")
-            first = events.Event(whole, events.Mean(G), sigma * float(values["noise_ratio"]), E)
-            later = events.Event(part, events.Mean(G, over_b=2.0), sigma, T - E)
-            return events.Sequence((later, first))
+
+            def some(later: int, first: int) -> Any:
+                full = events.Event(whole, events.Mean(G), sigma * ratio, first)
+                return events.Sequence(
+                    (events.Event(part, events.Mean(G, over_b=2.0), sigma, later), full)
+                )
+
+            if not exclusive or fulls + differences == k:
+                return some(differences, fulls)
+            return events.Phases((some(k - fulls, fulls), some(differences, k - differences)), True)
 
         return worst(facts, client)
