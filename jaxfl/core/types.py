@@ -1094,7 +1094,7 @@ class Info(NamedTuple):
     Fields:
         clients: messages sent; of a network, clients.
         coordinates: selected coordinates in them; 0 where a compressor selects none.
-        gradients: per-example gradients evaluated.
+        gradients: per-example gradients evaluated; of points of a term that may be equal, each counts.
         clamped: coordinates out of the range of an aggregation.
     """
 
