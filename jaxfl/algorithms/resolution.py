@@ -330,7 +330,8 @@ def rounded_up(exact: Any, dtype: Any) -> np.ndarray[Any, Any]:
     exact = np.asarray(exact, np.float64)
     near = exact.astype(dtype)
     up = np.nextafter(near, np.asarray(np.inf, near.dtype))
-    return np.where(near.astype(np.float64) < exact, up, near)
+    found: np.ndarray[Any, Any] = np.where(near.astype(np.float64) < exact, up, near)
+    return found
 
 
 def read(algorithm: Algorithm, name: str, value: Any) -> bool:

@@ -226,7 +226,10 @@ def _find(
     """Search from 1 round, or from batches of 1 where the sampling alone changes."""
     if sigma is None:
         raise InputError(f"must be the noise for which to find {what}", sigma=sigma)
-    asked = lambda value: _question(name, {**numbers, what: value}, delta)  # noqa: E731
+
+    def asked(value: int) -> Question:
+        return _question(name, {**numbers, what: value}, delta)
+
     question = asked(1)
     whole = question.event(sigma)
     event = described(whole)
@@ -254,7 +257,9 @@ def _find(
     words = lambda: f"does not allow one round at eps = {eps:g}"  # noqa: E731
     require(value > 0, words, "add noise", sigma=sigma)
 
-    if what == "rounds" and sampling.scheme != "single_pass":  # of which no client needs to be in all
+    if (
+        what == "rounds" and sampling.scheme != "single_pass"
+    ):  # of which no client needs to be in all
         value = _longest(
             value,
             lambda rounds: (

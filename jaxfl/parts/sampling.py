@@ -325,7 +325,10 @@ def balanced() -> Participation:
         if not isinstance(rounds, range) or rounds.step != 1:
             return _deepest(np.asarray(rounds, np.int64), length, r, n)
         first, end = rounds.start, rounds.stop
-        opened, closed = -(-first // length) * length, end // length * length  # whole cycles between
+        opened, closed = (
+            -(-first // length) * length,
+            end // length * length,
+        )  # whole cycles between
         if opened > closed:  # within one cycle
             return -(-(end - first) * r // n)
         parts = opened - first, closed - opened, end - closed
@@ -347,7 +350,7 @@ def balanced() -> Participation:
 
 
 def _deepest(t: npt.NDArray[np.int64], length: int, r: int, n: int) -> int:
-    """The sum over cycles of the most of the rounds t that call one place: where their intervals overlap."""
+    """The sum over cycles of the most of the rounds t that call one place, where intervals overlap."""
     cycle, first = t // length, t % length * r % n
     wraps, end = first + r > n, first + r
     begins = np.append(cycle * (n + 1) + first, cycle[wraps] * (n + 1))

@@ -42,7 +42,9 @@ UNKNOWN = {"chosen": lambda x: jnp.where(x > 5, x, x), "compiled": jax.jit(lambd
 
 def terms(other: Callable[[Array], Array]) -> Callable[..., tuple[Term, ...]]:
     def both(shared: Any, x: Array, hp: Hyper) -> tuple[Term, ...]:
-        return Term(1.0, (x,), (1.0,), jnp.float32(1)), Term(1.0, (other(x),), (1.0,), jnp.float32(2))
+        return Term(1.0, (x,), (1.0,), jnp.float32(1)), Term(
+            1.0, (other(x),), (1.0,), jnp.float32(2)
+        )
 
     return both
 
@@ -79,7 +81,9 @@ def test_a_copied_point_is_evaluated_and_counted_once() -> None:
 @pytest.mark.parametrize(("other", "points"), [(jnp.copy, 1), (lambda x: 2 * x, 2)])
 def test_rounds_count_the_points_that_differ(other: Callable[[Array], Array], points: int) -> None:
     estimator = Estimator("two", sampling.full(), Gradient(terms(other)), points=2)
-    algorithm = compose("two", "two", "here", federated(estimator=estimator), plain(lr=0.1, sigma=1.0))
+    algorithm = compose(
+        "two", "two", "here", federated(estimator=estimator), plain(lr=0.1, sigma=1.0)
+    )
     problem = a_problem()
     for how in (False, True):
         f = jaxfl.functions(algorithm, problem, 1, plain=how)

@@ -292,12 +292,12 @@ class PaperRules(NamedTuple):
         return later._replace(conditions=(*later.conditions, enough))
 
     def event(self, values: Mapping[str, Any], facts: ProblemFacts) -> Any:
-        """The releases of the noised mean to which a client adds; DP-SRM's first has its own batch and noise.
+        """The releases of the noised mean to which a client adds.
 
-        Who takes part is public, and amplifies nothing.  No client keeps anything: of a record that is
-        replaced, only the means of its client's turns know.  Of DP-SRM the server keeps an estimate,
-        which follows from the noised means.  Its first round may be one of a client's turns, or may not:
-        these are different clients, with disjoint records, and the worse one counts.
+        Who takes part is public, and amplifies nothing.  No client keeps anything: a record that is
+        replaced changes only the means of its client's turns.  The estimate that DP-SRM's server keeps
+        follows from the noised means.  The first of these has its own batch and noise, and is one of a
+        client's turns or is not: these are different clients, with disjoint records, and the worse counts.
         """
         G, sigma = float(values["clip"]), float(values["sigma"])
         turns = functools.partial(transcript.turns, self.body, values, facts)

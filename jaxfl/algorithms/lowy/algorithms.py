@@ -21,8 +21,6 @@ import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Unpack
 
-import numpy as np
-
 from jaxfl.algorithms.composition import by_rules
 from jaxfl.algorithms.lowy.claims import lowy_spider, lowy_svrg
 from jaxfl.algorithms.lowy.theory import spider_rounds
@@ -160,11 +158,14 @@ class PaperRules(NamedTuple):
         """
         sampler = self.body.estimator.sampler
         T, G, sigma = int(values["rounds"]), float(values["clip"]), float(values["sigma"])
-        every, t = int(values["period" if self.spider else "epoch"]), np.arange(T)
-        k, differences = (turns(self.body, values, facts, some) for some in (None, t[t % every > 0]))
-        fulls = turns(self.body, values, facts, range(0, T, every))
-        if not self.spider:
-            fulls = min(k, math.ceil(T / every))
+        every = int(values["period" if self.spider else "epoch"])
+        E, k = math.ceil(T / every), turns(self.body, values, facts)
+        fulls, differences = min(k, E), T - E
+        if k < T:
+            others = [t for t in range(T) if t % every]
+            differences = turns(self.body, values, facts, others)
+        if k < T and self.spider:
+            fulls = turns(self.body, values, facts, range(0, T, every))
         exclusive, ratio = self.spider and sampler.whole, float(values["noise_ratio"])
 
         def client(m: int) -> Any:
