@@ -34,6 +34,7 @@ from jaxfl.privacy.events import AnyEvent, sigmas
 __all__ = [
     "ASKED",
     "GIVEN",
+    "NOISE",
     "build",
     "completed",
     "noise_asked",
@@ -42,9 +43,11 @@ __all__ = [
     "planned",
     "read",
     "resolve",
+    "rounded_up",
 ]
 
 NOISES = ("calibrated", "paper")
+NOISE = "sigma"  # the number that rounds read rounded up
 ASKED: dict[str, Callable[[float], Asked]] = {"eps": Eps, "sigma": Sigma, "rho": Rho}
 GIVEN, DEFAULT = Source(Origin.GIVEN), Source(Origin.DEFAULT)
 LEAST_CLIP = 1e-17  # squares of smaller norms vanish in 32 bits
@@ -292,7 +295,7 @@ def build(
     dtype: jnp.dtype[Any],
     rounds: int = 0,
 ) -> Hyper:
-    """Return what rounds read: whole numbers as int32, others in the model's dtype.
+    """Return what rounds read: whole numbers as int32, others in the model's dtype, and sigma rounded up.
 
     ``rounds`` is how far schedules must reach, if beyond the planned rounds.
     """
@@ -313,15 +316,22 @@ def build(
             "count (2^31): let fewer take part, or make k or batch smaller."
         )
     integers = {param.name for param in algorithm.params if param.integer}
-    leaves: dict[str, jax.Array] = {
-        name: jnp.asarray(
-            value.over(max(planned, rounds)) if isinstance(value, Schedule) else value,
-            jnp.int32 if name in integers else dtype,
-        )
-        for name, value in values.items()
-        if read(algorithm, name, value)
-    }
+    leaves: dict[str, jax.Array] = {}
+    for name, value in values.items():
+        if read(algorithm, name, value):
+            exact = value.over(max(planned, rounds)) if isinstance(value, Schedule) else value
+            exact = rounded_up(exact, dtype) if name == NOISE else exact
+            leaves[name] = jnp.asarray(exact, jnp.int32 if name in integers else dtype)
     return Hyper(leaves, tuple(sorted(caps.items())))
+
+
+def rounded_up(exact: Any, dtype: Any) -> np.ndarray[Any, Any]:
+    """Return the least numbers of this dtype that are no less: the noise of rounds is that of a proof."""
+    exact = np.asarray(exact, np.float64)
+    near = exact.astype(dtype)
+    up = np.nextafter(near, np.asarray(np.inf, near.dtype))
+    found: np.ndarray[Any, Any] = np.where(near.astype(np.float64) < exact, up, near)
+    return found
 
 
 def read(algorithm: Algorithm, name: str, value: Any) -> bool:

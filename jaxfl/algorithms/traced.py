@@ -17,7 +17,7 @@ import numpy as np
 from jax.core import Tracer
 from jax.custom_derivatives import SymbolicZero
 
-from jaxfl.algorithms.resolution import build, resolve
+from jaxfl.algorithms.resolution import NOISE, build, resolve, rounded_up
 from jaxfl.core.derivatives import no_derivative
 from jaxfl.core.errors import InputError, JaxflWarning, listed, require
 from jaxfl.core.types import Algorithm, Array, Hyper, ProblemFacts, Resolved
@@ -25,7 +25,6 @@ from jaxfl.core.types import Algorithm, Array, Hyper, ProblemFacts, Resolved
 __all__ = ["split", "traced_values"]
 
 PROBES = (1.0, 0.1, 0.5, 0.01, 4.0, 1e-3, 30.0, 1e-4)  # numbers for which shapes are resolved
-NOISE = "sigma"  # the number that is rounded up
 # of a value: 2e-4 of calibrated noise are arbitrary, and the sixth derivative is small
 STEPS = (0.05, 1e-3)
 STENCIL = ((-2, 1 / 12), (-1, -2 / 3), (1, 2 / 3), (2, -1 / 12))
@@ -93,10 +92,8 @@ class _Host(NamedTuple):
         for name in self.names:
             like, value = self.hp[name], values[name]
             exact = value.over(like.size) if like.ndim else np.asarray(value, np.float64)
-            near = exact.astype(like.dtype)
-            low = near.astype(np.float64) < exact
-            up = np.nextafter(near, np.asarray(np.inf, near.dtype))
-            out.append(np.where(low, up, near) if name == NOISE else near)
+            upwards = name == NOISE
+            out.append(rounded_up(exact, like.dtype) if upwards else exact.astype(like.dtype))
         return out
 
     def check(self, values: Mapping[str, Any]) -> None:

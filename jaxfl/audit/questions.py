@@ -31,6 +31,7 @@ epochs, inner              instead of rounds: the number of epochs, and of round
 
 from __future__ import annotations
 
+import bisect
 import dataclasses
 import inspect
 import math
@@ -60,6 +61,7 @@ from jaxfl.privacy.events import (
     Status,
     Unproven,
     described,
+    plain_events,
     protects,
 )
 from jaxfl.privacy.gaussian import gdp_eps
@@ -224,7 +226,11 @@ def _find(
     """Search from 1 round, or from batches of 1 where the sampling alone changes."""
     if sigma is None:
         raise InputError(f"must be the noise for which to find {what}", sigma=sigma)
-    question = _question(name, {**numbers, what: 1}, delta)
+
+    def asked(value: int) -> Question:
+        return _question(name, {**numbers, what: value}, delta)
+
+    question = asked(1)
     whole = question.event(sigma)
     event = described(whole)
     if not isinstance(event, Event):
@@ -238,17 +244,28 @@ def _find(
     each = event.releases if what == "rounds" else 1  # in a round: local steps may release several
 
     def proof(value: int) -> accountants.Guarantee:
-        changed: AnyEvent = dataclasses.replace(event, releases=value * each)
+        changed: AnyEvent = dataclasses.replace(event, releases=min(value * each, found))
         if what == "batch":
             changed = dataclasses.replace(event, sampling=dataclasses.replace(sampling, b=value))
         if sampling.scheme == "poisson":  # with its padding
-            changed = described(_question(name, {**numbers, what: value}, delta).event(sigma))
+            changed = described(asked(value).event(sigma))
         return accountants.epsilon(changed, delta, method)
 
     search = calibration.rounds_for if what == "rounds" else calibration.batch_for
-    value = search(event, eps, delta, method) // each
+    found = search(event, eps, delta, method)
+    value = found // each
     words = lambda: f"does not allow one round at eps = {eps:g}"  # noqa: E731
     require(value > 0, words, "add noise", sigma=sigma)
+
+    if (
+        what == "rounds" and sampling.scheme != "single_pass"
+    ):  # of which no client needs to be in all
+        value = _longest(
+            value,
+            lambda rounds: (
+                max(one.releases for one in plain_events(asked(rounds).event(sigma))) <= found
+            ),
+        )
     proven = proof(value)
     while proven.eps > eps and value > 1:  # padding costs a little
         value += -1 if what == "rounds" else 1
@@ -260,6 +277,19 @@ def _find(
         **question.proven(_as(whole, proven)),
         **question.assumed,
     }
+
+
+def _longest(rounds: int, fits: Callable[[int], bool]) -> int:
+    """The most rounds that fit, of which ``rounds`` do."""
+    most = calibration.MOST_ROUNDS
+    if rounds >= most or not fits(rounds + 1):
+        return rounds
+    low = rounds + 1
+    while low < most and fits(min(2 * low, most)):
+        low = min(2 * low, most)
+    return low + bisect.bisect_left(
+        range(low + 1, min(2 * low, most) + 1), True, key=lambda rounds: not fits(rounds)
+    )
 
 
 def _as(event: AnyEvent, found: accountants.Guarantee) -> accountants.Guarantee:

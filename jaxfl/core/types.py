@@ -640,7 +640,8 @@ class Participation(NamedTuple):
         everyone: whether every draw holds all clients.
         params: the hyper-parameters that it reads.
         capacity: host: (values, facts) -> slots of a draw, as {"cohort": slots}; {}: n.
-        most: host: (T, n, values) -> the most of T rounds in which any client takes part; None: T.
+        most: host: (rounds, n, values) -> the most of these rounds, increasing numbers from 0 on, in which
+            any client takes part; None: all.
         least: host: (n, values) -> the fewest clients whose messages a round adds up, if any; None: all
             that it calls.
         scheme: the law for an observer who does not learn who took part, one of ``SCHEMES``; None: the
@@ -653,7 +654,7 @@ class Participation(NamedTuple):
     everyone: bool = False
     params: tuple[Param, ...] = ()
     capacity: Capacity = nothing
-    most: Callable[[int, int, Values], int] | None = None
+    most: Callable[[Sequence[int], int, Values], int] | None = None
     least: Callable[[int, Values], int] | None = None
     scheme: Scheme | None = None
     fixed_size: bool = False
@@ -1106,7 +1107,7 @@ class Info(NamedTuple):
     Fields:
         clients: messages sent; of a network, clients.
         coordinates: selected coordinates in them; 0 where a compressor selects none.
-        gradients: per-example gradients evaluated.
+        gradients: per-example gradients evaluated; of points of a term that may be equal, each counts.
         clamped: coordinates out of the range of an aggregation.
     """
 

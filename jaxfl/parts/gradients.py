@@ -6,7 +6,7 @@ Every round body and every local procedure evaluates gradients here.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -15,6 +15,10 @@ from jaxfl.core.types import Array, Gradient, Hyper, Kernel, Key, Model, PyTree,
 from jaxfl.problems.clipping import evaluate
 
 __all__ = ["Point", "at_point", "evaluated", "unclipped"]
+
+# operations that change nothing where shape and dtype stay
+COPIES = ("copy", "convert_element_type", "reshape", "broadcast_in_dim", "squeeze", "stop_gradient")
+NEUTRAL = {"add": 0, "sub": 0, "mul": 1, "div": 1}  # with that number as the second operand
 
 
 class Point(NamedTuple):
@@ -26,6 +30,7 @@ class Point(NamedTuple):
     jitter: (
         Callable[[Key, int], Array] | None
     )  # (key, rows) -> displacements of the points, (rows, d)
+    evaluations: int  # of each drawn row: the points that differ
 
 
 def at_point(gradient: Gradient, model: Model, shared: PyTree, x: Array, hp: Hyper) -> Point:
@@ -34,10 +39,43 @@ def at_point(gradient: Gradient, model: Model, shared: PyTree, x: Array, hp: Hyp
     if gradient.kernel is not None:
         kernel = gradient.kernel(model, hp)._replace(smooth=kernel.smooth)
     terms = gradient.terms(shared, x, hp)
+    evaluations = _different(lambda: gradient.terms(shared, x, hp))
     slope, jitter = jax.grad(model.regularizer), gradient.jitter
     public = slope(x) if gradient.public is None else gradient.public(shared, slope, x, hp)
     draw = None if jitter is None else lambda key, rows: jitter(key, rows, x, hp)
-    return Point(kernel, terms, public, draw)
+    return Point(kernel, terms, public, draw, evaluations)
+
+
+def _different(terms: Callable[[], tuple[Term, ...]]) -> int:
+    """How many points the terms have, of which copies are one.
+
+    A compiled program evaluates an expression once, however often it is written.  So a point counts once
+    where terms hold it twice, or as what copies, casts to its own dtype, reshapes to its own shape, and
+    ``+ 0`` or ``* 1`` make of it.  Of equal points that are computed in other ways nothing is known: the
+    count is an upper bound.
+    """
+    program = jax.make_jaxpr(lambda: [p for term in terms() for p in term.points])().jaxpr
+    original: dict[Any, Any] = {}
+    for step in program.eqns:
+        if (source := _copied(step)) is not None:
+            original[step.outvars[0]] = original.get(source, source)
+    return len({original.get(point, point) for point in program.outvars})
+
+
+def _copied(step: Any) -> Any:
+    """The variable that this step of a program copies; None where it computes another."""
+    name, (out, *_) = step.primitive.name, step.outvars
+    literals = [getattr(v, "val", None) for v in step.invars]
+    variables = [v for v, val in zip(step.invars, literals, strict=True) if val is None]
+    if len(variables) != 1 or (variables[0].aval.shape, variables[0].aval.dtype) != (
+        out.aval.shape,
+        out.aval.dtype,
+    ):
+        return None
+    if name in COPIES or (name in NEUTRAL and NEUTRAL[name] == literals[-1]):
+        return variables[0]
+    swapped = name in ("add", "mul") and NEUTRAL[name] == literals[0]
+    return variables[0] if swapped else None
 
 
 def evaluated(

@@ -13,12 +13,13 @@ equal calls return one part and compiled programs are found again.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpy.typing as npt
 
 from jaxfl.core.checks import named_part
 from jaxfl.core.errors import require
@@ -302,6 +303,10 @@ def balanced() -> Participation:
 
     Over n/gcd(n, r) rounds, the r clients of each follow one another in a cycle through a random
     permutation; then comes another permutation.
+
+    Permutations are independent, and a client may have any place in each.  So the most of its turns among
+    some rounds is the sum, over the cycles that they touch, of the most calls of any place.  j rounds
+    that follow one another call j r such places, and some place ceil(j r/n) times, none more often.
     """
 
     def draw(key: Key, t: Array, n: int, hp: Hyper) -> Draw:
@@ -314,8 +319,20 @@ def balanced() -> Participation:
         clients = jnp.where(slot < n - first, end, beginning[slot - (n - first)])
         return _weighted(clients, slot < r, 1.0 / r, n)
 
-    def most(T: int, n: int, values: Values) -> int:
-        return math.ceil(T * int(values["cohort"]) / n)
+    def most(rounds: Sequence[int], n: int, values: Values) -> int:
+        r = int(values["cohort"])
+        length = n // math.gcd(n, r)
+        if not isinstance(rounds, range) or rounds.step != 1:
+            return _deepest(np.asarray(rounds, np.int64), length, r, n)
+        first, end = rounds.start, rounds.stop
+        opened, closed = (
+            -(-first // length) * length,
+            end // length * length,
+        )  # whole cycles between
+        if opened > closed:  # within one cycle
+            return -(-(end - first) * r // n)
+        parts = opened - first, closed - opened, end - closed
+        return sum(-(-part * r // n) for part in parts)
 
     def capacity(values: Values, facts: ProblemFacts) -> dict[str, int]:
         slots = _fixed(_COHORT, "n")(values, facts)
@@ -330,6 +347,19 @@ def balanced() -> Participation:
     return Participation(
         "balanced", draw, params=(_COHORT,), capacity=capacity, most=most, fixed_size=True
     )
+
+
+def _deepest(t: npt.NDArray[np.int64], length: int, r: int, n: int) -> int:
+    """The sum over cycles of the most of the rounds t that call one place, where intervals overlap."""
+    cycle, first = t // length, t % length * r % n
+    wraps, end = first + r > n, first + r
+    begins = np.append(cycle * (n + 1) + first, cycle[wraps] * (n + 1))
+    ends = np.append(cycle * (n + 1) + np.minimum(end, n), (cycle * (n + 1) + end - n)[wraps])
+    places, steps = np.append(ends, begins), np.repeat((-1, 1), begins.size)
+    order = np.argsort(places, kind="stable")  # what ends at a place does so before others begin
+    depth, cycles = steps[order].cumsum(), places[order] // (n + 1)
+    starts = np.flatnonzero(np.diff(cycles, prepend=-1))
+    return int(np.maximum.reduceat(depth, starts).sum()) if t.size else 0
 
 
 @made

@@ -223,8 +223,7 @@ class Federated(Body):
             local = jax.vmap(table.absorb)(local, work.rows, kept)
         bases, step = estimates.follow(self, context, who, work, factors)
         live = (who.weight > 0)[:, None] & (work.rows.weight > 0)
-        points = len({id(point) for term in context.point.terms for point in term.points})
-        counts = counts._replace(gradients=points * jnp.sum(live))
+        counts = counts._replace(gradients=context.point.evaluations * jnp.sum(live))
         return (total, moved, step), (local, bases), links, counts
 
     def procedures(self, context: RoundContext, who: ClientBlock) -> Block:

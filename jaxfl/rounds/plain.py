@@ -130,8 +130,7 @@ def estimate(body: Plain, now: RoundContext, me: ClientBlock, noise: Key) -> Est
     if estimator.memory.follow is not None and base is not None:
         change = new if stored is None else kernel.combine((1.0, -1.0), (new, stored))
         base = base + kernel.contract(estimator.memory.follow(rows, me.count), change, batch)
-    points_of_terms = {id(point) for term in now.point.terms for point in term.points}
-    return Estimate(g, local, base, len(points_of_terms) * jnp.sum(rows.weight > 0))
+    return Estimate(g, local, base, now.point.evaluations * jnp.sum(rows.weight > 0))
 
 
 document_all(__name__)

@@ -295,6 +295,8 @@ def loudest(rounds: Sequence[Rounds], turns: int) -> list[Rounds]:
     A round with local steps may have several.  Where bounds or batches differ, too, all rounds count.
     """
     out: list[Rounds] = []
+    if not rounds:
+        return out
     first, *others = sorted(rounds, key=lambda one: one.std)
     if turns > sum(some.number for some in rounds):
         others = []
@@ -319,17 +321,26 @@ def drawn(sampler: Sampler, values: Values, facts: ProblemFacts, m: int) -> Samp
     return Sampling(sampler.scheme, m, b, slots)
 
 
-def turns(body: AnyBody, values: Values, facts: ProblemFacts) -> int:
+def turns(
+    body: AnyBody, values: Values, facts: ProblemFacts, rounds: Sequence[int] | None = None
+) -> int:
     """The rounds in which a client takes part: ``values["turns"]``, else the most of any client.
 
-    Where epochs follow the rounds and not the client's turns, a record is used once in every epoch.
+    A client releases nothing in other rounds, whoever learns who takes part: what the server then sends
+    and computes follows from earlier messages and from those of others.  So its releases are as many as
+    its turns, if what a client keeps leaves it in its turns alone.  ``rounds`` asks for its turns among
+    some of the rounds.  Where epochs follow the rounds and not the client's turns, a record is used once
+    in every epoch.
     """
-    T, most = int(values["rounds"]), body.participation.most
+    some = range(int(values["rounds"])) if rounds is None else rounds
     if body.local is None and body.estimator.sampler.epochs:
-        return T
-    if "turns" in values or most is None:
-        return int(values.get("turns", T))
-    return int(asked(body.participation, "most", T, facts.n, values))
+        return len(some)
+    if rounds is None and "turns" in values:
+        return int(values["turns"])
+    most = len(some)
+    if body.participation.most is not None:
+        most = int(asked(body.participation, "most", some, facts.n, values))
+    return min(most, int(values.get("turns", most)))
 
 
 def noises(body: AnyBody, values: Values, facts: ProblemFacts) -> int:

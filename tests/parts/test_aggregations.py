@@ -3,6 +3,7 @@ what cannot work is refused."""
 
 import contextlib
 import dataclasses
+import functools
 import itertools
 import math
 from collections.abc import Iterable
@@ -39,12 +40,40 @@ from jaxfl.parts.sampling import (
     uniform,
     unreliable,
 )
-from jaxfl.privacy.gaussian import gdp_mu
+from jaxfl.privacy.gaussian import gdp_delta, gdp_mu
 from jaxfl.rounds import transcript
 
 pytestmark = pytest.mark.once
 
 NUMBERS = {"lr": 0.2, "clip": 1.0, "sigma": 0.05, "batch": 4}
+
+
+def rounded_law(a: float, s: float, least: int, most: int) -> np.ndarray:
+    """The law of a + N(0, s^2) as clients encode it in steps of 1: the chances of whole numbers."""
+    draws = stats.norm.ppf((np.arange(2**16) + 0.5) / 2**16, a, s).astype(np.float32)
+    words, _ = encode(jnp.asarray(draws), jnp.float32(2.0**20), jnp.float32(1.0))
+    whole = np.asarray(decode(words, jnp.float32(1.0))).astype(int)
+    return np.bincount(whole - least, minlength=most - least + 1) / draws.size
+
+
+@pytest.mark.plain
+@pytest.mark.parametrize("r", [2, 3])
+@pytest.mark.parametrize("s", [0.4, 1.0, 4.0])
+def test_rounding_before_a_sum_reveals_no_more_than_is_stated(s: float, r: int) -> None:
+    """The exact delta of a sum; noise of s = .4 steps, which is refused, would need the bound."""
+    rng, end, beyond = np.random.default_rng(0), int(6 * s) + 4, -1.0
+    q = math.exp(-((math.pi * s) ** 2))
+    bound = (1 + 2 * q / (1 - q)) ** r - 1
+    for _ in range(8):
+        a, moved = rng.uniform(-0.5, 0.5, r), 2 * s * rng.uniform(0.2, 1)
+        others = functools.reduce(np.convolve, [rounded_law(x, s, -end, end) for x in a[1:]])
+        P, Q = (np.convolve(rounded_law(x, s, -end, end), others) for x in (a[0], a[0] + moved))
+        for eps in (0.0, 0.5, 1.0, 2.0):
+            stated = gdp_delta(moved / (s * math.sqrt(r)), eps)
+            more = np.maximum(P - math.exp(eps) * Q, 0).sum() - stated
+            assert more <= (1 + math.exp(eps)) / 2 * bound + 1e-3
+            beyond = max(beyond, more)
+    assert (beyond > 2e-3) == (s == 0.4)
 
 
 @pytest.mark.plain

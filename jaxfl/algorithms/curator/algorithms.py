@@ -19,6 +19,7 @@ record can change is n times smaller.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Unpack
 
@@ -67,8 +68,9 @@ from jaxfl.parts import (
 from jaxfl.privacy import events
 from jaxfl.privacy.claims import Claim, Condition
 from jaxfl.privacy.events import worst
+from jaxfl.rounds import transcript
 from jaxfl.rounds.federated import Federated
-from jaxfl.rounds.transcript import Rounds, drawn, equal_rounds, in_sequence, rounding
+from jaxfl.rounds.transcript import Rounds, drawn, equal_rounds, in_sequence, loudest, rounding
 
 __all__ = ["distributed_dp_srm", "dp_gd", "dp_sgd", "dp_srm", "rrpsgd"]
 
@@ -290,12 +292,18 @@ class PaperRules(NamedTuple):
         return later._replace(conditions=(*later.conditions, enough))
 
     def event(self, values: Mapping[str, Any], facts: ProblemFacts) -> Any:
-        """Every release of the noised mean; DP-SRM's first has its own batch and noise.
+        """The releases of the noised mean to which a client adds.
 
-        Who takes part is public, and amplifies nothing.
+        Who takes part is public, and amplifies nothing.  No client keeps anything: a record that is
+        replaced changes only the means of its client's turns.  The estimate that DP-SRM's server keeps
+        follows from the noised means.  The first of these has its own batch and noise, and is one of a
+        client's turns or is not: these are different clients, with disjoint records, and the worse counts.
         """
         restarts = (lambda t: t == 0) if self.kind.recursive else None
         rounds = equal_rounds(self.body, values, facts, restarts)
+        first, rest = ([one for one in rounds if one.kind == kind] for kind in (1, 0))
+        turns = functools.partial(transcript.turns, self.body, values, facts)
+        times, later = turns(), turns(range(1, int(values["rounds"])))
         trust: Any = "single_node" if facts.n == 1 else "trusted_server"
         trust = trust if self.body.aggregation is None else "secure_sum"
         sampler, r = self.body.estimator.sampler, reporting(self.body, values, facts.n)
@@ -312,7 +320,14 @@ class PaperRules(NamedTuple):
                 mean = events.Mean(shares / r)
                 return events.Event(rows, mean, some.std, some.number, trust=trust)
 
-            return in_sequence(self.body, values, part, rounds)
+            def some(number: int, restarts: int) -> Any:
+                both = (*loudest(rest, number), *loudest(first, restarts))
+                return in_sequence(self.body, values, part, both)
+
+            if not self.kind.recursive:
+                return some(times, 0)
+            begins = some(max(times - 1, 0), min(times, 1))
+            return events.Phases((begins, some(later, 0)), True) if later >= times > 0 else begins
 
         return worst(facts, client)
 

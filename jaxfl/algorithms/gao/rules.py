@@ -370,12 +370,15 @@ class PaperRules(NamedTuple):
     def _ran(self, values: Mapping[str, Any], facts: ProblemFacts) -> dict[int, Phase]:
         """The phases of the rounds that ran, or the one that ``phase`` names, by their numbers.
 
-        None is longer than the turns of a client.
+        Each has the most turns of a client among its rounds.  No client needs to have as many in every
+        phase, and the worst phase alone counts.
         """
-        ran, turns = dict(enumerate(_phases(values))), transcript.turns(self.body, values, facts)
-        if "phase" in values:
-            ran = {values["phase"]: ran[values["phase"]]}
-        return {i: phase._replace(rounds=min(phase.rounds, turns)) for i, phase in ran.items()}
+        ran, end = dict[int, Phase](), 0
+        for i, phase in enumerate(_phases(values)):
+            first, end = end, end + phase.rounds
+            turns = transcript.turns(self.body, values, facts, range(first, end))
+            ran[i] = phase._replace(rounds=turns)
+        return {values["phase"]: ran[values["phase"]]} if "phase" in values else ran
 
     def formula(self, values: Mapping[str, Any], facts: ProblemFacts, asked: Asked) -> Claim | None:
         """The paper's noise, of the phase for which it says most."""

@@ -33,7 +33,7 @@ from jaxfl.privacy import events
 from jaxfl.privacy.claims import Claim
 from jaxfl.privacy.events import worst
 from jaxfl.rounds.federated import Federated
-from jaxfl.rounds.transcript import Rounds, drawn, equal_rounds, in_sequence
+from jaxfl.rounds.transcript import Rounds, drawn, equal_rounds, in_sequence, loudest, turns
 
 __all__ = ["isrl_svrg", "ldp_spider"]
 
@@ -146,11 +146,30 @@ class PaperRules(NamedTuple):
         """Full gradients and differences, noised apart; two gradients of a record differ by 2G.
 
         An epoch's first difference of SVRG is zero, and no release.  SPIDER's differences shrink with
-        their noise.  Rounds are counted for every client, whoever takes part.
+        their noise.  A client has k turns at most, A in rounds that restart, or begin one of E epochs,
+        and B in others.
+
+        SVRG: h_i, noised once an epoch, leaves its client only within messages, that is in an epoch in
+        which the client has a turn, and serves all of them.  A turn shows h_i and, if it does not begin
+        an epoch, a difference with noise of its own: min(k, E) full gradients and B differences at most.
+        One client may have both, with one turn in each epoch.
+
+        SPIDER: clients keep nothing, and a turn shows a full gradient or a difference: a <= A of these and
+        b <= B of those, a + b <= k.  Where both read all records and have one noise each, they are Gaussian,
+        mu^2 is linear in (a, b), and the worse of (A, k - A) and (k - B, B) counts.  Other schedules and
+        batches that are drawn have no such sum, and (A, B) counts.
         """
         sampler = self.body.estimator.sampler
         every, G = int(values["period" if self.spider else "epoch"]), float(values["clip"])
+        T, k = int(values["rounds"]), turns(self.body, values, facts)
         rounds = equal_rounds(self.body, values, facts, lambda t: t % every == 0)
+        restarts, others = ([one for one in rounds if one.kind == kind] for kind in (1, 0))
+        fulls, differences = min(k, math.ceil(T / every)), sum(one.number for one in others)
+        if k < T:
+            differences = turns(self.body, values, facts, [t for t in range(T) if t % every])
+        if k < T and self.spider:
+            fulls = turns(self.body, values, facts, range(0, T, every))
+        linear = self.spider and sampler.whole and len(restarts) == len(others) == 1
 
         def client(m: int) -> Any:
             def part(some: Rounds) -> events.Event:
@@ -161,6 +180,12 @@ class PaperRules(NamedTuple):
                     rows, std = events.Sampling("full", m, m), std * float(values["noise_ratio"])
                 return events.Event(rows, events.Mean(G), std, some.number)
 
-            return in_sequence(self.body, values, part, rounds)
+            def some(b: int, a: int) -> Any:
+                both = (*loudest(others, b), *loudest(restarts, a))
+                return in_sequence(self.body, values, part, both)
+
+            if not linear or fulls + differences == k:
+                return some(differences, fulls)
+            return events.Phases((some(k - fulls, fulls), some(differences, k - differences)), True)
 
         return worst(facts, client)
