@@ -155,9 +155,9 @@ class PaperRules(NamedTuple):
         One client may have both, with one turn in each epoch.
 
         SPIDER: clients keep nothing, and a turn shows a full gradient or a difference: a <= A of these and
-        b <= B of those, a + b <= k.  Where both read all records and have one noise each, they are Gaussian,
-        mu^2 is linear in (a, b), and the worse of (A, k - A) and (k - B, B) counts.  Other schedules and
-        batches that are drawn have no such sum, and (A, B) counts.
+        b <= B of those, a + b <= k.  Where both read all records and have one noise each, they are
+        Gaussian, mu^2 is linear in (a, b), and the worse of (A, k - A) and (k - B, B) counts.  Other
+        schedules and batches that are drawn have no such sum, and (A, B) counts.
         """
         sampler = self.body.estimator.sampler
         every, G = int(values["period" if self.spider else "epoch"]), float(values["clip"])
