@@ -144,85 +144,72 @@ def test_rounds_draw_no_less_noise_than_is_proven() -> None:
 
 N, R, T, G = 4, 1, 8, 1.0
 TICK = 1e3  # by which a public regularizer moves the second coordinate, in units of lr
+L = {"smoothness": 1e6}
 GIVEN: dict[str, dict[str, Any]] = {
-    "dp_gd": {},
+    "dp_gd": L,
     "dp_sgd": {"batch": 4},
     "dp_srm": {
         "batch": 4,
         "anchor_batch": 4,
         "momentum": 0.5,
-        "difference_clip": 2 * G,
+        "difference_clip": 2.0,
         "step_limit": 1e9,
+        **L,
     },
-    "ldp_spider": {"period": 2, "noise_ratio": 1.0},
-    "isrl_svrg": {"batch": 4, "epoch": 4, "noise_ratio": 0.3, "sampler": "without_replacement"},
+    "ldp_spider": {"period": 2, "noise_ratio": 1.0, **L},
+    "isrl_svrg": {
+        "batch": 4,
+        "epoch": 4,
+        "noise_ratio": 0.3,
+        "sampler": "without_replacement",
+        **L,
+    },
     "localized_mbsgd": {"batch": 2, "phases": 1, "lam": 1e-6, "diameter": 1e6},
 }
 
 
-def turning(x: jax.Array, row: Any) -> jax.Array:
-    """``a x_1`` whose sign turns with the clock x_2."""
-    now = jax.lax.stop_gradient(jnp.round(x[1]))
-    return row[0] * x[0] * jnp.where(now % 2 == 0, 1.0, -1.0)
-
-
-def steady(x: jax.Array, row: Any) -> jax.Array:
-    return row[0] * x[0]
-
-
-CLOCK = jaxfl.models.Regularizer("clock", lambda x: -TICK * x[1], 0.0)
+def loss(x: jax.Array, row: Any) -> jax.Array:
+    """``a x_1``, whose sign turns with the clock x_2."""
+    turned = jax.lax.stop_gradient(jnp.round(x[1])) % 2 > 0
+    return row[0] * x[0] * jnp.where(turned, 1.0, -1.0)
 
 
 def messages(name: str, runs: int) -> tuple[Any, np.ndarray, np.ndarray]:
     """The functions; what client 0 is seen to send in both worlds, (2, runs, T), with noise and without."""
-    local = name in ("ldp_spider", "isrl_svrg", "localized_mbsgd")
+    given = dict(GIVEN[name])
+    parts = {role: given.pop(role) for role in ("sampler",) if role in given}
     linear = name in ("dp_gd", "dp_sgd", "localized_mbsgd")
-    model = jaxfl.models.custom(
-        np.zeros(2, np.float32),
-        steady if linear else turning,
-        regularizer=None if linear else CLOCK,
-    )
-    data = np.zeros((N, 4), np.float32)
-    problem = jaxfl.make_problem(model, (data,))
-    parts = {"sampler": GIVEN[name]["sampler"]} if "sampler" in GIVEN[name] else {}
-    given = {k: v for k, v in GIVEN[name].items() if k != "sampler"}
+    local = name in ("ldp_spider", "isrl_svrg", "localized_mbsgd")
+    clock = jaxfl.models.Regularizer("clock", lambda x: -TICK * x[1], 0.0)
+    model = jaxfl.models.custom(np.zeros(2), loss, regularizer=None if linear else clock)
+    problem = jaxfl.make_problem(model, (np.zeros((N, 4), np.float32),))
+    given |= {"eps": 2.0, "delta": DELTA, "clip": G, "lr": 1 / TICK, "cohort": R}
     algorithm = jaxfl.algorithm(name, participation="balanced", **parts)
-    smooth = {} if linear and name != "dp_gd" else {"smoothness": 1e6}
-    f = jaxfl.functions(
-        algorithm, problem, T, messages=local, eps=2.0, delta=DELTA, clip=G, lr=1 / TICK,
-        cohort=R, **smooth, **given,
-    )  # fmt: skip
+    f = jaxfl.functions(algorithm, problem, T, messages=local, **given)
     keys = jax.random.split(jax.random.key(1), runs)
 
     @jax.jit
     def seen(f: Any, a: jax.Array, sigma: jax.Array) -> jax.Array:
-        train = (problem.train[0].at[0, 0].set(a),)
-        f = dataclasses.replace(
-            f,
-            problem=dataclasses.replace(problem, train=train),
-            hp=Hyper({**f.hp.values, "sigma": sigma}, f.hp.capacity),
-        )
+        posed = dataclasses.replace(problem, train=(problem.train[0].at[0, 0].set(a),))
+        hp = Hyper({**f.hp.values, "sigma": sigma}, f.hp.capacity)
+        f = dataclasses.replace(f, problem=posed, hp=hp)
+        point = lambda run: f.algorithm.body.points(run.state)[0, 0]  # noqa: E731
 
         def step(run: Any, _: None) -> Any:
-            if local:
-                view = f.view(run)
-                own = (view.clients == 0) & (view.weight > 0)
-                return f.round(run)[0], jnp.sum(jnp.where(own, view.messages[:, 0], 0))
-            x = f.algorithm.body.points(run.state)[0]
-            run, _ = f.round(run)
-            return run, (x - f.algorithm.body.points(run.state)[0])[0] * TICK
+            after, _info = f.round(run)
+            if not local:
+                return after, (point(run) - point(after)) * TICK
+            view = f.view(run)
+            own = (view.clients == 0) & (view.weight > 0)
+            return after, jnp.sum(jnp.where(own, view.messages[:, 0], 0))
 
         return jax.vmap(lambda key: jax.lax.scan(step, f.init(key), length=T)[1])(keys)
 
     sigma = f.hp["sigma"]
-    noisy, exact = (
-        np.asarray([seen(f, a, s) for a in (10 * G, -10 * G)]) for s in (sigma, 0 * sigma)
-    )
+    out = np.asarray([[seen(f, a, s) for a in (10 * G, -10 * G)] for s in (sigma, 0 * sigma)])
     if name == "dp_srm":  # the server's estimate, as the messages that made it
-        noisy[..., 1:], exact[..., 1:] = (
-            v[..., 1:] - 0.5 * v[..., :-1] for v in (noisy.copy(), exact.copy())
-        )
-    return f, noisy, exact
+        out[..., 1:] -= 0.5 * out[..., :-1].copy()
+    return f, *out
 
 
 def certified(P: np.ndarray, Q: np.ndarray) -> float:
