@@ -610,8 +610,8 @@ def _from_stacked(
     done = []
     for leaf, own, path in zip(leaves, given, paths, strict=True):
         if padding.any():
-            leaf = leaf.copy()
-            leaf[padding] = 0
+            leaf, own = leaf.copy(), np.array(own)
+            leaf[padding] = own[padding] = 0
         finite(path, leaf, own, axes=2)
         done.append(leaf)
     return treedef.unflatten(done), owned

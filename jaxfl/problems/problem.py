@@ -243,7 +243,7 @@ def _sizes(a: Any) -> None:
         if np.any(bad):
             i, j = np.argwhere(bad)[0]
             raise InputError(
-                f"Sample {j} of client {start + i} in the training set has the size {size[i, j]:.3g}, "
+                f"Sample {j} of client {start + i} in the training set is of size {size[i, j]:.3g}, "
                 f"and norms of gradients are sure from {least:.0e} to {most:.0e} alone",
                 "rescale it, or replace what stands for a missing value",
             )
