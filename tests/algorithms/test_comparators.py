@@ -447,7 +447,7 @@ def test_a_record_moves_what_clients_send_by_what_they_remember(
 @pytest.mark.plain
 @pytest.mark.parametrize("shift", [0.1, 1.0, 1.5])
 def test_gradients_that_turn_around_reach_the_bound_of_alpha_normec(shift: float) -> None:
-    """A record's energy over 100 rounds: 2 to 6 % below that of the event, and never above it."""
+    """A record's energy over 100 rounds: 0.2 to 4 % below that of the event, and never above it."""
     algorithm, path = jaxfl.algorithm("alpha_normec", unit="record"), (-1.0) ** np.arange(100)
     given = {"clip": 0.01, "lr": 1.0, "smoothing": 1.0, "shift": shift}
     worlds = kinked(1.0), mirrored(kinked(1.0))
@@ -455,7 +455,7 @@ def test_gradients_that_turn_around_reach_the_bound_of_alpha_normec(shift: float
     mu = np.linalg.norm(one - other) * 3
     event = planned(algorithm, kinked(1.0), 100, **given, sigma=1.0).event
     bound = 2 * (2 * 0.01 / 6) * 100**0.5 / (2 - shift)
-    assert 0.94 * bound < mu < bound
+    assert 0.96 * bound < mu < bound
     proven = epsilon(event, 1e-4)
     assert (proven.eps, proven.status) == (pytest.approx(float(gdp_eps(bound, 1e-4))), "D")
 
