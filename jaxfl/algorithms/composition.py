@@ -265,7 +265,9 @@ def clipping_as(algorithm: Algorithm, clipping: str) -> Algorithm:
     choice("clipping", clipping, CLIPPINGS)
     body: Any = algorithm.body
     known = body is not None or clipping == "hard"
-    applies(known, algorithm.name, "whose rounds no parts describe: leave it out", clipping=clipping)
+    applies(
+        known, algorithm.name, "whose rounds no parts describe: leave it out", clipping=clipping
+    )
     if body is None or clipping == body.clipping:
         return algorithm
     body = body._replace(clipping=clipping)

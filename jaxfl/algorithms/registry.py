@@ -147,7 +147,9 @@ def algorithm(name: str, **parts: Any) -> Algorithm:
     roles = names_of(make)
     for role in parts:
         if roles is not None and role not in roles:
-            raise InputError(closest(f"part of {name} named", role, {*roles, "storage", "clipping"}))
+            raise InputError(
+                closest(f"part of {name} named", role, {*roles, "storage", "clipping"})
+            )
     parts = named(parts)
     check_parts(name, parts)
     made = make(**parts) if name in OWN else _once(make, tuple(sorted(parts.items())))

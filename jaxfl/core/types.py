@@ -855,8 +855,8 @@ class Local(NamedTuple):
             own ``memory``, leaves (...), and ``g = x - theta_i``, (d,), as its estimate for a
             client that moves the model x to theta_i.
         message_bound: host: values -> (norm, std), a bound on the norm of g without its noise, and the
-            standard deviation of the noise on each coordinate of g; None: no bound is known.  The values hold
-            the most noise of a round as sigma, and the most rows of a batch as ``slots``.
+            standard deviation of the noise on each coordinate of g; None: no bound is known.  The values
+            hold the most noise of a round as sigma, and the most rows of a batch as ``slots``.
         close: (shared, v, rate, total, hp) -> the new ``shared`` after a round, from the server's estimate
             v of ``sum_S weight_i g_i``, (d,), r/n, and ``total = sum_S weight_i``; None: it stays.
         params: the hyper-parameters that it reads.
