@@ -126,7 +126,8 @@ def selects(change: Callable[[Draw, int], Draw]) -> Any:
 
 
 def codes(code: Callable[..., Any], **fields: Any) -> Any:
-    return qsgd._replace(name="mine", code=code, resolve=lambda given, d: {}, params=(), **fields)
+    fields |= {"resolve": lambda given, d: {}, "bits": lambda d, values: (32.0 * d, 0.0)}
+    return qsgd._replace(name="mine", code=code, params=(), **fields)
 
 
 def noise(draw: Callable[..., Any]) -> Any:
@@ -196,7 +197,8 @@ def remembers(init: Callable[..., Any]) -> Any:
 
 def shows_data(problem: Any, x: Any, *rest: Any) -> Any:
     """The mean of a client's features, unclipped, is added to its estimates."""
-    return svrg.memory.init(problem, x, *rest)._replace(base=raw_mean(problem))
+    base = raw_mean(problem) if rest[1] is False else raw_mean(problem).mean(0)
+    return svrg.memory.init(problem, x, *rest)._replace(base=base)
 
 
 def runs(change: Callable[..., Any], part: Any = steps) -> Any:
@@ -334,7 +336,9 @@ def tiers(names: Iterable[str], *plain: str) -> list[Any]:
     return [pytest.param(n, marks=pytest.mark.plain) if n in plain else n for n in names]
 
 
-@pytest.mark.parametrize("name", tiers(HONEST, "steps of Poisson batches", "minibatch", "grid"))
+@pytest.mark.parametrize(
+    "name", tiers(HONEST, "steps of Poisson batches", "minibatch", NETWORKS[3])
+)
 def test_every_part_of_jaxfl_is_what_it_declares(name: str) -> None:
     part, numbers = HONEST[name]
     assert check_part(part, **numbers)
@@ -386,7 +390,12 @@ UNREFUTED: dict[str, tuple[str, ...]] = {
         "a start that is counted twice",
     ),
     "refused": (
-        *("longer reports", "reports beyond their bound", "less noise in a report"),
+        *(
+            "beyond the end",
+            "longer reports",
+            "reports beyond their bound",
+            "less noise in a report",
+        ),
         "steps that count nothing",
     ),
 }

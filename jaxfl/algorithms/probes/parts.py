@@ -88,6 +88,10 @@ def check_privacy(
     ``numbers`` those of the part that other checks take.  ``unseen`` are messages in a sum that may hide
     them, and those that a server noises: then more of what a part declares counts.
     """
+    if isinstance(
+        part, Aggregation
+    ):  # what it settles is for the clients of the check, not of the run
+        numbers = {name: v for name, v in numbers.items() if name not in sums.settled(part, {})}
     if isinstance(part, Compressor):
         _distinct(part, values, d, min(500, max(8, SLOTS // d)))
     if isinstance(part, Estimator):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -14,16 +14,21 @@ from jaxfl.algorithms.probes.laws import confirm, equal
 from jaxfl.core.types import Aggregation, Array, Draw, Hyper
 from jaxfl.parts.graphs import Graph, second_eigenvalue
 
-__all__ = ["CHECKS"]
+__all__ = ["CHECKS", "settled"]
 
 NOISE = 0.01  # beside messages of norm 1
 CLOSE = 1e-6
 
 
-def _settled(part: Aggregation, given: Given) -> tuple[dict[str, float], Hyper]:
-    """The numbers of an aggregation for messages of norm 1, given or its own."""
-    found = part.settle({"rounds": 1, **given.numbers}, (1.0, NOISE), N, D)
-    numbers = {**{name: value for name, (value, _) in found.items()}, **given.numbers}
+def settled(part: Aggregation, numbers: Mapping[str, Any]) -> dict[str, Any]:
+    """What an aggregation settles for messages of norm 1."""
+    found = part.settle({"rounds": 1, **numbers}, (1.0, NOISE), N, D)
+    return {name: value for name, (value, _) in found.items()}
+
+
+def _settled(part: Aggregation, given: Given) -> tuple[dict[str, Any], Hyper]:
+    """The numbers of an aggregation, given or its own."""
+    numbers = {**settled(part, given.numbers), **given.numbers}
     return numbers, hyper(part, numbers)
 
 
