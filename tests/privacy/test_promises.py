@@ -229,7 +229,7 @@ def test_rounding_moves_what_is_drawn_and_what_is_not() -> None:
         algorithm = jaxfl.algorithm("distributed_dp_srm", sampler=sampling.sampler(rows))
         given = {"batch": 4, "sigma": 0.5, "lr": 0.1, "range": 64.0, "precision": 0.01, "clip": 1e-6,
                  "momentum": 1.0, "difference_clip": 1e-6, "step_limit": 1.0}  # fmt: skip
-        plan = planned(algorithm, a_problem(n=1), 1, **given)
+        plan = planned(algorithm, a_problem(n=1), 2, **given)
         later, _ = plan.event.events
         proven[rows] = later.sensitivity.clip
     d = plan.facts.d
