@@ -283,14 +283,14 @@ def test_a_registered_algorithm_is_audited_by_its_name(tmp_path: Path, shell: Sh
     file = tmp_path / "mine.py"
     file.write_text(MINE)
     line = f"audit quiet --import {file} --samples 8 --rounds 4 --runs 400 --delta 1e-3"
-    found = json.loads(shell(f"{line} --json").out)
+    found = json.loads(shell(f"{line} --json", status=3).out)
     assert (found["proven"], found["claimed"]) == ("inf", None)
     assert found["method"].startswith("stated by the user: ")
     assert found["lower"] > found["described"] > 0
     assert found["refutes_described"] is True
     assert found["verdict"].startswith("refuted: at 95 % confidence the true eps is at least ")
     assert found["unseen"]
-    text = shell(line).out
+    text = shell(line, status=3).out
     for words in (found["verdict"], *(f"did_not_look_at    {what}" for what in found["unseen"])):
         assert words in text
     assert "status             nothing is proven" in text
