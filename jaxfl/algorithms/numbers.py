@@ -150,7 +150,7 @@ def _noises_alike(mine: Mechanism, usual: Mechanism) -> None:
     there = "it adds no noise" if usual.std is None else who[usual.central]
     require(
         (mine.std is None, mine.central) == (usual.std is None, usual.central),
-        f"does not apply to this algorithm: {there}",
+        lambda: f"does not apply to this algorithm: {there}",
         "change the std of jaxfl.mechanisms.gaussian() or central()",
         mechanism=mine.name,
     )

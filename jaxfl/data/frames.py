@@ -124,9 +124,7 @@ def grouped(values: Array, client: Hashable) -> tuple[list[Array], tuple[str, ..
     held = values.ravel().tolist() if values.dtype.kind == "O" else []
     kinds = {*map(type, held)}
     several = values.ndim > 1 or any(issubclass(kind, LISTS) for kind in kinds)
-    require(
-        not several, "is a column of lists", f"{way}, with a row for each client", client=client
-    )
+    require(not several, "is a column of lists", way, client=client)
     require(len(kinds) < 2, "is a column of several types", "convert it to text", client=client)
     clients, owner = np.unique(values, return_inverse=True)
     order = np.argsort(owner, kind="stable")

@@ -332,16 +332,21 @@ def _cifar(
 def _members(name: str, content: bytes, wanted: Sequence[str]) -> dict[str, bytes]:
     """The content of these members of an archive, which have to be files: no link is followed."""
     out = {}
+
+    def in_words(member: str, what: str) -> Callable[[], str]:
+        return lambda: f"Data file {name}, member {member}, {what}"
+
     with (
         attempt(f"Data file {name} is damaged, or no tar archive", AGAIN),
         tarfile.open(fileobj=io.BytesIO(content), mode="r:") as packed,
     ):
         found = {info.name: info for info in packed}  # the last of a name, as tar unpacks it
         for member in wanted:
-            who, info = f"Data file {name}, member {member},", found.get(member)
-            require(info is not None, f"{who} is not there", AGAIN)
+            info = found.get(member)
+            require(info is not None, in_words(member, "is not there"), AGAIN)
             own = packed.extractfile(info) if info and info.isreg() and not info.sparse else None
-            require(own is not None, f"{who} is a link, a folder or a device, and no file", AGAIN)
+            link = "is a link, a folder or a device, and no file"
+            require(own is not None, in_words(member, link), AGAIN)
             out[member] = own.read() if own else b""
     return out
 
