@@ -271,6 +271,14 @@ LYING: dict[str, tuple[Any, str]] = {
         "noise",
     ),
     "a mean": (noise(lambda key, std, like: std * (normal(key, like) + 0.5)), "noise"),
+    "half of the message": (
+        noise(lambda key, std, x: std * normal(key, x) + 0.5 * x),
+        "depends on the message",
+    ),
+    "now and then nothing": (
+        noise(lambda key, std, x: std * normal(key, x) * (jax.random.uniform(key) > 0.005)),
+        "or nothing",
+    ),
     # channels
     "messages 1.1 times": (sends(lambda link, g: 1.1 * g), "apart"),
     "one coordinate longer": (sends(lambda link, g: g.at[3].multiply(2.0)), "apart"),

@@ -356,9 +356,15 @@ def _noise(part: Mechanism, given: Given) -> tuple[Any, Any]:
     """Noise of each key, (draws, D), and the deviation that is declared; 0 where there is none."""
     if part.std is None:
         return np.zeros((DRAWS, D)), np.zeros(D)
-    std, like = part.std(hyper(part, given.numbers)), jnp.zeros(D)
-    x = jax.jit(jax.vmap(lambda key: part.draw(key, std, like)))(given.keys())
-    return np.asarray(x, np.float64), np.broadcast_to(np.asarray(std, np.float64), D)
+    std, keys = part.std(hyper(part, given.numbers)), given.keys()
+    draws = jax.jit(jax.vmap(lambda key, like: part.draw(key, std, like), (0, None)))
+    x, other = (np.asarray(draws(keys, like)) for like in (jnp.zeros(D), jnp.linspace(-9.0, 9.0, D)))
+    confirm(
+        np.array_equal(x, other, equal_nan=True),
+        f"The noise of {part.name!r} depends on the message to which it is added, by up to "
+        f"{np.abs(x - other).max():.4g}",
+    )
+    return x.astype(np.float64), np.broadcast_to(np.asarray(std, np.float64), D)
 
 
 def _deviation(part: Mechanism, given: Given) -> None:
@@ -375,6 +381,11 @@ def _deviation(part: Mechanism, given: Given) -> None:
     )
     if part.event is not None:  # of another law
         return
+    repeated = DRAWS - len(np.unique(x, axis=0))
+    confirm(
+        not repeated,
+        f"{said}, and {repeated} of {DRAWS} keys draw what another has drawn, or nothing",
+    )
     kurtosis = float((z**4).mean())
     confirm(
         abs(kurtosis - 3) < ERRORS * np.sqrt(96 / z.size) + 0.01,
