@@ -350,7 +350,16 @@ def reporting(body: Federated, values: Mapping[str, Any], n: int) -> float:
     """How many clients a mean is over, at least."""
     if body.participation.least is not None:
         return float(asked(body.participation, "least", n, values))
-    return n if body.participation.everyone else float(values["cohort"])
+    if body.participation.everyone:
+        return n
+    require(
+        "cohort" in values,
+        lambda: (
+            f"The participation {body.participation.name!r} does not say how many clients it calls"
+        ),
+        "declare a Param called 'cohort', or pass Participation(..., least=...)",
+    )
+    return float(values["cohort"])
 
 
 def usual_delta(size: int) -> float:

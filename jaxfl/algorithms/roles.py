@@ -19,6 +19,7 @@ from jaxfl.core.types import (
     Estimator,
     Local,
     Mechanism,
+    Param,
     Participation,
     Sampler,
     Server,
@@ -91,6 +92,7 @@ def check_parts(owner: str, parts: Mapping[str, Any]) -> None:
             continue
         kind, way = ROLES[role]
         if isinstance(part, kind):
+            _check_fields(owner, role, part)
             try:
                 hash(part)  # by which compiled rounds are found again
                 continue
@@ -105,6 +107,21 @@ def check_parts(owner: str, parts: Mapping[str, Any]) -> None:
         elif callable(part):
             what = f"is a function, and must be the {kind.__name__} that it makes: call it"
         raise InputError(f"{role} = {shown(getattr(part, 'name', part))} of {owner} {what}.")
+
+
+def _check_fields(owner: str, role: str, part: Any) -> None:
+    """Raise unless functions are functions, and ``params`` are a tuple of :class:`Param`."""
+    for name, kind in type(part).__annotations__.items():
+        value, said = getattr(part, name), getattr(kind, "__forward_arg__", str(kind))
+        fits, wanted = True, "function"
+        if name == "params":
+            fits, wanted = isinstance(value, tuple), "tuple of Param, as (Param(...),)"
+            fits = fits and all(isinstance(one, Param) for one in value)
+        elif said.startswith("Callable"):
+            fits = callable(value) or (value is None and said.endswith("| None"))
+        if not fits:
+            what = f"{name} = {shown(value)} of the {role} {part.name!r} of {owner}"
+            raise InputError(f"{what} must be a {wanted}.")
 
 
 def names_of(constructor: Callable[..., Algorithm]) -> set[str] | None:

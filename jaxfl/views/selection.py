@@ -155,7 +155,8 @@ def publishing(grid: Grid) -> tuple[str, str]:
     """What the proven eps of a run covers, and a sentence about publishing several runs."""
     several = bool(_proven(grid.cells).sum() * grid.ds.sizes["seed"] > 1)
     own, deltas = ", for one run published alone" * several, grid.cells["delta_of_eps"].dropna()
-    alone = f"ε at δ = {number(deltas.iloc[0])}{own}." if deltas.nunique() == 1 else ""
+    each = " to ".join(number(delta) for delta in dict.fromkeys((deltas.min(), deltas.max())))
+    alone = f"ε at δ = {each}{own}." if len(deltas) else ""
     # Files from before the option were paired, and some hold an eps as if noise were not shared.
     return alone, f"{SHARED}." * (several and bool(grid.about.get("paired", True)))
 

@@ -44,7 +44,7 @@ SPENT = ("messages", "uplink_bits", "downlink_bits", "gradients")
 SETTINGS = {name: name for name in ("algorithm", "problem", "model", "dtype", "noise", "data")}
 SETTINGS["objective"] = "objective (regularizer, constraint or size)"
 LEFT_OUT = ("eps", "delta", "noise_constant")  # the proven eps follows from them
-SAME = {"protects": "protection"}
+SAME = {"protects": "protection", "delta_of_eps": "δ"}
 LISTED = 4  # cells of one side alone that a note names
 
 
@@ -392,12 +392,12 @@ def _best(grid: Grid, rule: Criterion) -> tuple[frozenset[int], str]:
     cells, groups = grid.cells.reset_index(drop=True), grid.groups()
     means = [value.mean * rule.sign for value in estimates(grid.ends(rule.metric))]
     judged = cells.assign(judged=means).dropna(subset="judged")
-    groups = [*groups, "protects"]  # the same eps is worth more against one who sees more
+    # the same eps is worth more against one who sees more, and with a smaller delta
+    groups = [*groups, "protects", "delta_of_eps"]
     apart = judged.groupby(groups, dropna=False, sort=False)["judged"]
     best = frozenset(rows.idxmin() for _, rows in apart if len(rows) > 1)
-    same = " and ".join(
-        SAME.get(name) or grid.short(name) for name in groups if cells[name].nunique(False) > 1
-    )
+    differ = (n for n in groups if cells[n].nunique(n == "delta_of_eps") > 1)
+    same = " and ".join(dict.fromkeys(SAME.get(name) or grid.short(name) for name in differ))
     return best, f"the rows with the same {same}" if same else "all rows"
 
 
@@ -571,18 +571,25 @@ def _measured(a: Grid, b: Grid, name: str, paired: bool) -> list[tuple[Value, ..
 
 
 def _guarantees(a: pandas.DataFrame, b: pandas.DataFrame) -> list[list[tuple[Value, ...]]]:
-    """Of every cell the proven eps, and what it protects; nothing where neither side has noise.
+    """Of every cell the proven eps, its delta if these differ, and what it protects.
 
-    Two eps have a difference only where they protect the same.
+    Nothing where neither side has noise.  Two eps have a difference only where they protect the same,
+    at one delta.
     """
     sides = [map(eps_words, c["noisy"], c["proven_eps"], c["stated"]) for c in (a, b)]
-    eps, what = list[tuple[Value, ...]](), list[tuple[Value, ...]]()
-    for x, y, p, q in zip(*sides, _protected(a), _protected(b), strict=True):
-        known = isinstance(x, float) and isinstance(y, float) and p == q
+    deltas = [_known(c["delta_of_eps"]) for c in (a, b)]
+    out: list[list[tuple[Value, ...]]] = [[], [], []]
+    for x, y, d, e, p, q in zip(*sides, *deltas, _protected(a), _protected(b), strict=True):
+        known = isinstance(x, float) and isinstance(y, float) and (d, p) == (e, q)
+        lines = (
+            ("proven ε", x, y, y - x if known else None),
+            ("δ", d, e, None),
+            ("protects", p, q, None),
+        )
         noise = (x, y) != ("no noise", "no noise")
-        eps.append(("proven ε", x, y, y - x if known else None) if noise else ())
-        what.append(("protects", p, q, None) if noise else ())
-    return [eps, what]
+        for i, line in enumerate(lines):
+            out[i].append(line if noise and (i != 1 or deltas[0] != deltas[1]) else ())
+    return out
 
 
 def _protections(a: Grid, b: Grid, names: tuple[str, str]) -> list[str]:

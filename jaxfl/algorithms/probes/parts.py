@@ -358,7 +358,9 @@ def _noise(part: Mechanism, given: Given) -> tuple[Any, Any]:
         return np.zeros((DRAWS, D)), np.zeros(D)
     std, keys = part.std(hyper(part, given.numbers)), given.keys()
     draws = jax.jit(jax.vmap(lambda key, like: part.draw(key, std, like), (0, None)))
-    x, other = (np.asarray(draws(keys, like)) for like in (jnp.zeros(D), jnp.linspace(-9.0, 9.0, D)))
+    x, other = (
+        np.asarray(draws(keys, like)) for like in (jnp.zeros(D), jnp.linspace(-9.0, 9.0, D))
+    )
     confirm(
         np.array_equal(x, other, equal_nan=True),
         f"The noise of {part.name!r} depends on the message to which it is added, by up to "
