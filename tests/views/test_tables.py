@@ -285,7 +285,8 @@ def test_two_eps_are_compared_where_they_protect_the_same() -> None:
     assert "neither side" not in alike.text()
     later = compare(a, b.assign(protects=a["protects"], delta=a["delta"] * 10))
     assert [row["difference"] for row in rows_of(later, "proven ε")] == [None] * 2
-    assert len(rows_of(later, "δ")) == 2 and not rows_of(alike, "δ")
+    assert len(rows_of(later, "δ")) == 2
+    assert not rows_of(alike, "δ")
 
 
 def test_what_is_on_one_side_only() -> None:
