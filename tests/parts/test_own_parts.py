@@ -204,12 +204,23 @@ CALLS_TWO = jaxfl.types.Participation(
     "two", draw=lambda key, t, n, hp: jaxfl.types.Draw(jnp.arange(2), jnp.ones(2) / 2)
 )
 test_fields_of_another_kind_are_refused = refusals(
-    (lambda: with_parts(server=servers.descent()._replace(params=("lr",))), "must be a tuple of Param"),
-    (lambda: with_parts(server=servers.descent()._replace(params=CARRY)), "must be a tuple of Param"),
-    (lambda: with_parts(server=servers.descent()._replace(step=3)), "step = 3 of the server 'descent'"),
+    (
+        lambda: with_parts(server=servers.descent()._replace(params=("lr",))),
+        "must be a tuple of Param",
+    ),
+    (
+        lambda: with_parts(server=servers.descent()._replace(params=CARRY)),
+        "must be a tuple of Param",
+    ),
+    (
+        lambda: with_parts(server=servers.descent()._replace(step=3)),
+        "step = 3 of the server 'descent'",
+    ),
     (lambda: with_parts(server=servers.descent()._replace(view=None)), "view = None of the server"),
     (
-        lambda: planned(with_parts(participation=CALLS_TWO), a_problem(), 2, eps=2.0, batch=4, clip=1.0),
+        lambda: planned(
+            with_parts(participation=CALLS_TWO), a_problem(), 2, eps=2.0, batch=4, clip=1.0
+        ),
         "'two' does not say how many clients it calls: declare a Param called 'cohort'",
     ),
 )
