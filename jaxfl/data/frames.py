@@ -237,7 +237,21 @@ def _features(frame: Any, names: Sequence[Hashable], who: str, kind: npt.DTypeLi
         with np.errstate(over="ignore"):
             out[:, j] = values
         finite(f"{who}, column {str(name)!r},", out[:, j], values)
+        _check_exact(f"{who}: the column {str(name)!r}", out[:, j], values)
     return out
+
+
+def _check_exact(where: str, held: Array, values: Array) -> None:
+    """Raise if a whole number has become another one."""
+    if values.dtype.kind not in "iu":
+        return
+    with np.errstate(invalid="ignore"):
+        lost = np.flatnonzero(held.astype(values.dtype) != values)
+    require(
+        not lost.size,
+        lambda: f"{where} holds {values[lost[0]]} in row {lost[0]}, which {held.dtype} rounds",
+        "subtract the least of the column, or leave it out with features=[...]",
+    )
 
 
 def labels_of(

@@ -56,6 +56,10 @@ def but(value: float) -> Any:
 
 
 MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
+    "whole numbers that are rounded": (
+        frame(x=[2**24, 2**24 + 1, 0, 1]),
+        "'x' holds 16777217 in row 1, which float32 rounds",
+    ),
     "lists of clients in rows": (rows(w=lambda j: [1, 2]), LISTS),
     "pairs in rows": (rows(w=lambda j: (1, 2)), LISTS),
     "lists of clients": (frame(s=[[1, 2]] * 4), LISTS),
