@@ -71,8 +71,12 @@ def one_problem(value: Any) -> Problem:
     return automatic(instance("problem", value, Problem, way))
 
 
-def untraced(what: str, *values: Any, way: str = "", within: bool = True) -> None:
+def untraced(
+    what: str, *values: Any, way: str = "", within: bool = True, compiles: bool = False
+) -> None:
     """Raise for values that a transformation of JAX traces, and ``within`` one that traces all.
+
+    What ``compiles`` also raises where JAX compiles nothing.
 
     Raises also in a process that was forked from one in which jaxfl had computed: it would hang.
     """
@@ -81,6 +85,11 @@ def untraced(what: str, *values: Any, way: str = "", within: bool = True) -> Non
         BEGUN["process"] == os.getpid(),
         "This process was forked after JAX had begun, and JAX hangs in it",
         "start it afresh, as with multiprocessing.get_context('spawn')",
+    )
+    require(
+        not (compiles and jax.config.jax_disable_jit),
+        lambda: f"{what} compiles its rounds, and jax.disable_jit is on",
+        "take the rounds of jaxfl.functions there, one by one",
     )
     leaves = jax.tree.leaves(values, is_leaf=_once_only) + ([jnp.zeros(())] if within else [])
     require(

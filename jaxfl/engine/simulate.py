@@ -239,7 +239,7 @@ def simulate(
     >>> round(run.privacy().proven, 3)
     8.0
     """
-    untraced("simulate", problem, key, rounds, given)
+    untraced("simulate", problem, key, rounds, given, compiles=True)
     algorithm, problem = one_algorithm(algorithm, given), one_problem(problem)
     base = base_key(key, "a run", "not an array of them", seed is not None)
     number = whole("seed", 0 if seed is None else seed, 0)

@@ -107,7 +107,7 @@ def sweep(
     >>> dict(ds["loss"].sizes)
     {'algorithm': 2, 'eps': 2, 'lr': 2, 'seed': 2, 'round': 6}
     """
-    untraced("sweep", problem, key, rounds, numbers)
+    untraced("sweep", problem, key, rounds, numbers, compiles=True)
     axes, fixed = spans({**({} if rounds is None else {"rounds": rounds}), **numbers})
     if "rounds" in fixed:
         fixed["rounds"] = whole("rounds", fixed["rounds"], 1)

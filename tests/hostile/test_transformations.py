@@ -68,6 +68,12 @@ def test_what_the_host_computes_is_refused(what: str, how: str) -> None:
     refused(lambda: UNDER[how](call), words)
 
 
+@pytest.mark.parametrize("call", [jaxfl.simulate, jaxfl.sweep])
+def test_what_compiles_says_that_jit_is_off(call: Any) -> None:
+    with jax.disable_jit():
+        refused(lambda: call("ldp_sgd", PROBLEM, rounds=T, **GIVEN), "jax.disable_jit is on")
+
+
 def test_keys_and_seeds_may_be_traced() -> None:
     keys = jax.random.split(KEY, 3)
     found = jax.vmap(lambda key: end(key=key))(keys)
