@@ -87,7 +87,7 @@ def untraced(
         "start it afresh, as with multiprocessing.get_context('spawn')",
     )
     require(
-        not (compiles and jax.config.jax_disable_jit),
+        not (compiles and jax.config.jax_disable_jit),  # type: ignore[attr-defined]
         lambda: f"{what} compiles its rounds, and jax.disable_jit is on",
         "take the rounds of jaxfl.functions there, one by one",
     )
