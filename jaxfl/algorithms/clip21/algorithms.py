@@ -158,7 +158,7 @@ def _shortened_change(
 ) -> Local:
     """c_i + xi_i, where v_i and g_i, which the client alone knows, are moved without the noise.
 
-    ``normalized``: by N in place of clipping, of gradients in place of their averages v_i.
+    ``normalized`` takes N for clipping, and gradients for their averages v_i.
     """
 
     def init(problem: Problem, x: Array) -> tuple[PyTree, PyTree]:

@@ -127,7 +127,7 @@ def observed(
 ) -> tuple[Array, Any]:
     """The points, and what the first client sends, (T, 1, d) and 0 where it is absent.
 
-    Where messages are ``summed``, their mean stands in place of what the client sends.
+    If messages are ``summed``, it is their mean.
     """
     body: Any = algorithm.body
 

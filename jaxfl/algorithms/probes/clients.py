@@ -222,7 +222,7 @@ def _ran(part: Local, given: Given, problem: Problem, **more: Any) -> Callable[[
 
 
 def _bound(part: Local, given: Given) -> None:
-    """A report of the longest records has at most the norm of ``message_bound``, beside its noise."""
+    """Without its noise, a report of the longest records is no longer than ``message_bound`` says."""
     values = {"clip": 1.0, "batch": 4, "sigma": 0.0, "rounds": 2, "slots": M, **given.numbers}
     bound = part.message_bound(values)
     if bound is None:
