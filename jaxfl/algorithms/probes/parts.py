@@ -40,7 +40,7 @@ __all__ = ["check_part", "check_privacy"]
 
 SLOTS = 1 << 24  # coordinates that are selected together
 OMEGA = Param("omega", "variance that a compressor resolves its numbers for")
-CLIENTS = Param("clients", "of a graph that is made for so many", low=1, integer=True)
+CLIENTS = Param("clients", "number of clients for which the graph is made", low=1, integer=True)
 
 
 def check_part(

@@ -83,7 +83,7 @@ def _clamped(part: Aggregation, given: Given) -> None:
 
 
 def _word(part: Aggregation, given: Given) -> None:
-    """A word has so many ``bits``, and sums are the same without ``jit``."""
+    """Words have the declared ``bits``, and sums are the same with and without ``jit``."""
     _, hp = _settled(part, given)
     v, who = _messages(given)[0], Draw(None, jnp.full(N, 1 / N))
     found, words, _ = jax.jit(lambda v: _added(part, v, who, hp))(v)
