@@ -133,6 +133,11 @@ def test_what_an_eps_protects_is_said_and_only_equals_compete(a_run: jaxfl.Run) 
     for codes in ((1, 1, 1), (1, 5, 5), (1, 5, 9)):  # a record replaced, added or removed, zeroed
         each = found["protects"] * 0 + xarray.DataArray([*codes], dims="algorithm")
         assert len(table(found.assign(protects=each)).best) == len({*codes})
+    # so does an eps with a smaller delta
+    deltas = xarray.DataArray([1e-5, 1e-6, 1e-6], dims="algorithm")
+    found = found.assign(protects=found["protects"] * 0 + 1)
+    assert len(table(found).best) == 1
+    assert len(table(found.assign(delta_of_eps=found["delta_of_eps"] * 0 + deltas)).best) == 2
     about = found["protects"].attrs
     assert (
         about["flag_meanings"].split("; ")[int(found["protects"].values.flat[0])].startswith("all")
