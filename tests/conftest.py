@@ -1,6 +1,7 @@
 """Common ground of all tests: strict settings, and where the published data lie."""
 
 import contextlib
+import gc
 import os
 import shutil
 import tempfile
@@ -37,6 +38,9 @@ if PROGRAMS in os.environ:
 
 # Programs started by tests keep nothing.
 os.environ["JAX_ENABLE_COMPILATION_CACHE"] = "0"
+
+# Tracing makes many short-lived objects, among which the collector finds next to nothing.
+gc.set_threshold(200_000, 20, 100)
 
 # Silent broadcasting and untyped keys are the two mistakes that still give plausible curves.
 jax.config.update("jax_numpy_rank_promotion", "raise")

@@ -294,7 +294,8 @@ def in_plain(algorithm: Algorithm) -> Algorithm:
 
 def _with_rounds(algorithm: Algorithm, body: Any) -> Algorithm:
     """Return the algorithm that does the same in the rounds of another body."""
-    made = algorithm._replace(init=body.init, round=body.round, body=body)
+    rounds = {"init": body.init, "round": body.round, "output": body.output}
+    made = algorithm._replace(body=body, **rounds)
     return derived(made, algorithm)
 
 

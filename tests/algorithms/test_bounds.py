@@ -36,6 +36,7 @@ def result(**numbers: float):
     return run, run.dataset()
 
 
+@pytest.mark.full
 def test_theorem_2_for_the_numbers_of_a_run() -> None:
     """By hand, at each evaluated round; above the running mean, and not by luck of the constants."""
     run, ds = result()
@@ -204,6 +205,7 @@ def test_measured_gradients_stay_below(name: str, omega: float) -> None:
     assert found.values[-1] < 1000 * mean[-1]
 
 
+@pytest.mark.full
 def test_theorems_1_and_3_for_the_numbers_of_a_run() -> None:
     """By hand: omega, the variance of Poisson batches and the noise that the run had."""
     numbers = {"lr": 0.5, "batch": 8, "omega": 2.0}

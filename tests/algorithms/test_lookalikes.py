@@ -70,6 +70,7 @@ def test_a_function_that_is_a_tuple_or_a_number_is_the_users(made: Any) -> None:
     assert (found.outcome, "the local " in found.method) == ("no claim", True)
 
 
+@pytest.mark.full
 def test_plain_data_are_plain() -> None:
     """Numbers that are true as they like are not."""
     for flag in (True, np.True_, np.float32(1), Number(1)):

@@ -154,6 +154,7 @@ def libsvm(folder: Path, classes: int) -> Path:
     return file
 
 
+@pytest.mark.full
 def test_all_kinds_of_options(tmp_path: Path, shell: Shell) -> None:
     """A LIBSVM file, a network, other parts, double precision, a limit."""
     file, out = libsvm(tmp_path, 3), tmp_path / "out"

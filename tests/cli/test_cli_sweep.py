@@ -73,6 +73,7 @@ def test_resume_completes_what_is_missing_and_only_that(
     xarray.testing.assert_identical(one.drop_attrs(), two.drop_attrs())
 
 
+@pytest.mark.full
 def test_a_killed_extension_is_finished_by_resume(
     finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shell: Shell
 ) -> None:

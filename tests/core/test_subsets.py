@@ -26,6 +26,7 @@ def many_coins(keys, size, expected, slots):
     return jax.vmap(lambda key: coins(key, size, expected, slots))(keys)
 
 
+@pytest.mark.full
 def test_full_permutation_then_dead(key):
     sizes = jnp.arange(65)
     draw = jax.jit(jax.vmap(jax.vmap(lambda k, n: subset(k, n, 64), (0, None)), (None, 0)))

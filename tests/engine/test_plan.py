@@ -170,6 +170,7 @@ def wide() -> jaxfl.Problem:
     return a_problem(n=6, d=3000)
 
 
+@pytest.mark.full
 def test_chunks_obey_the_memory(wide: jaxfl.Problem) -> None:
     """One that does not fit after all is halved."""
     given: Any = dict(rounds=3, seeds=2, clip=2.0, k=6, lr=[0.1, 0.2, 0.3], sigma=[0.01, 0.02])

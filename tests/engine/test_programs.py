@@ -120,6 +120,7 @@ def test_what_rounds_iterate_is_multiplied_exactly(
     assert all(found is not None and jax.lax.Precision.HIGHEST in found for found in over_clients)
 
 
+@pytest.mark.full
 def test_the_precision_of_products_is_chosen_and_recorded(tmp_path: Path) -> None:
     """JAX's own setting decides where none is given; a run keeps its precision, and so does a sweep."""
     seen = []

@@ -160,6 +160,7 @@ def test_a_number_out_of_range(words: str) -> None:
     refused(lambda: jaxfl.simulate(of(defaults, **parts), problem(), rounds=2), words)
 
 
+@pytest.mark.full
 def test_a_trial_leaves_no_trace(monkeypatch: pytest.MonkeyPatch) -> None:
     """The user's own parts are traced once more, jaxfl's own are not, and draws stay what they are."""
     traced: list[str] = []

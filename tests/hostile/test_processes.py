@@ -37,6 +37,7 @@ COPIES: dict[str, Callable[[Any], Any]] = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("how", COPIES)
 @pytest.mark.parametrize("make", [a_problem, a_network])
 def test_a_problem_is_copied(make: Callable[[], Any], how: str) -> None:

@@ -74,6 +74,7 @@ def test_what_compiles_says_that_jit_is_off(call: Any) -> None:
         refused(lambda: call("ldp_sgd", PROBLEM, rounds=T, **GIVEN), "jax.disable_jit is on")
 
 
+@pytest.mark.full
 def test_keys_and_seeds_may_be_traced() -> None:
     keys = jax.random.split(KEY, 3)
     found = jax.vmap(lambda key: end(key=key))(keys)

@@ -99,6 +99,7 @@ def test_no_record_moves_a_message_by_more_than_is_declared(name: str, clip: flo
     assert clip > 1 or found.moved <= 2 * clip * (1 + 1e-4)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["ldp_gd", "soteriafl_saga"])
 def test_a_bound_that_holds_changes_no_number(name: str) -> None:
     algorithm, numbers = batch_clipping(name), {"sigma": 0.5, "lr": 0.2, **numbers_of(name)}

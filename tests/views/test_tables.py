@@ -135,9 +135,9 @@ def test_what_an_eps_protects_is_said_and_only_equals_compete(a_run: jaxfl.Run) 
         assert len(table(found.assign(protects=each)).best) == len({*codes})
     # so does an eps with a smaller delta
     deltas = xarray.DataArray([1e-5, 1e-6, 1e-6], dims="algorithm")
-    found = found.assign(protects=found["protects"] * 0 + 1)
-    assert len(table(found).best) == 1
-    assert len(table(found.assign(delta_of_eps=found["delta_of_eps"] * 0 + deltas)).best) == 2
+    alike = found.assign(protects=found["protects"] * 0 + 1)
+    assert len(table(alike).best) == 1
+    assert len(table(alike.assign(delta=alike["delta"] * 0 + deltas)).best) == 2
     about = found["protects"].attrs
     assert (
         about["flag_meanings"].split("; ")[int(found["protects"].values.flat[0])].startswith("all")
