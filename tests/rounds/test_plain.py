@@ -55,7 +55,8 @@ def agree(name: Any, problem: Any, key: jax.Array, numbers: dict[str, Any]) -> N
 
 
 @pytest.mark.parametrize(
-    "row", [pytest.param(r, id=r.name, marks=[pytest.mark.plain] * (r.name in SOME)) for r in SERVED]
+    "row",
+    [pytest.param(r, id=r.name, marks=[pytest.mark.plain] * (r.name in SOME)) for r in SERVED],
 )
 def test_every_fast_round_is_its_plain_round(row: Row, key: jax.Array) -> None:
     agree(row.name, row.problem, key, row.numbers)
