@@ -242,6 +242,11 @@ def test_transcription(name: str, x64: None) -> None:
 # --- phases ----------------------------------------------------------------------------------------
 
 
+def test_no_round_releases_nothing() -> None:
+    made = run("localized_mbsgd", rounds=9, phases=2, lr=0.1, clip=1.0, eps=1.0, delta=1e-3)
+    assert privacy.epsilon(made.event(0), 1e-3).eps == 0
+
+
 def test_phases_share_no_record_and_use_their_own() -> None:
     """n_i = floor(n/2^i) distinct rows of each silo, its own n; every round stays within."""
     problem = a_convex_problem(m=67)
