@@ -96,7 +96,7 @@ def select(
 
     ``choose_by`` is a name in :data:`CRITERIA`, or ``min:NAME`` or ``max:NAME`` with any metric; by
     default validation data choose, where the sweep has them, else the training loss does.  ``over``
-    defaults to those of :data:`TUNED` that the sweep has; along it, eps and what it protects are one.
+    defaults to those of :data:`TUNED` that the sweep has; neither eps nor what it protects may differ.
     A setting with a seed that diverged, or whose loss ended a thousand times above the first, is never
     chosen, and the note says how many there are; of equal ones, that with the smallest values is.
     ``warning`` says where the best value is at an end of its grid, and where the loss never fell.  Test
