@@ -281,9 +281,7 @@ ROWS["refused", "estimator"]["terms that grow with the model"] = batch(
 ROWS["no claim", "estimator"] |= {
     "a lower sigma": batch(pace=lambda key, t, hp: {"sigma": quiet(hp)}),
     "raw data in what is public": batch(
-        gradient=batch().gradient._replace(
-            public=lambda shared, slope, x, hp: slope(x) + shared,
-        ),
+        gradient=batch().gradient._replace(public=lambda shared, slope, x, hp: slope(x) + shared),
         memory=Memory(
             lambda problem, x, hp, pooled, storage: Remembered(shared=raw_mean(problem).mean(0))
         ),

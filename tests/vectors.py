@@ -24,11 +24,7 @@ __all__ = ["UNASKED", "answers", "question"]
 UNASKED = ("theorem_k", "audit_canary", "mask", "batch_clip", "hu_counterexample")
 
 _PLAIN = ("eps", "delta", "sigma")
-_SCHEMES = {
-    "wor": "without_replacement",
-    "wr": "with_replacement",
-    "poisson": "poisson",
-}
+_SCHEMES = {"wor": "without_replacement", "wr": "with_replacement", "poisson": "poisson"}
 
 # the papers' letters
 _COMMON = {"m": "samples", "b": "batch", "T": "rounds", "G": "clip", "K": "batch", "L": "clip"}

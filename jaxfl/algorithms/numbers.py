@@ -18,6 +18,8 @@ from jaxfl.core.types import (
     Channel,
     Compressor,
     Eps,
+    Estimator,
+    Local,
     Mechanism,
     Origin,
     Param,
@@ -29,7 +31,7 @@ from jaxfl.core.types import (
     Sigma,
     Source,
 )
-from jaxfl.parts import channels, graphs, sampling, servers
+from jaxfl.parts import channels, estimators, graphs, mechanisms, sampling, servers
 from jaxfl.parts.aggregations import unless_plain
 from jaxfl.parts.compressors import identity
 from jaxfl.problems.clipping import CLIPPINGS
@@ -49,6 +51,7 @@ __all__ = [
     "achieved",
     "applies",
     "body_of",
+    "local_body",
     "network_of",
     "only",
     "plain",
@@ -131,6 +134,21 @@ def body_of(parts: Mapping[str, Any], **own: Any) -> Federated:
     _right_in_the_mean(parts.get("compressor"), roles["channel"])
     _noises_alike(roles["mechanism"], own["mechanism"])
     return Federated(**{**roles, "aggregation": unless_plain(roles["aggregation"])})
+
+
+def local_body(
+    name: str,
+    parts: Mapping[str, Any],
+    local: Callable[[Estimator, Mechanism], Local],
+    sampler: Sampler,
+    estimator: Callable[[Sampler], Estimator] = estimators.minibatch,
+    **own: Any,
+) -> Federated:
+    """Return the body whose clients make their messages in ``local``, with an ``estimator`` and noise."""
+    given = only(name, parts, "sampler", "mechanism", "participation", "server")
+    usual, rows = mechanisms.gaussian(), estimator(given.pop("sampler", sampler))
+    own |= {"local": local(rows, given.get("mechanism", usual)), "noise": "per_client"}
+    return body_of(given, estimator=rows, mechanism=usual, **own)
 
 
 def network_of(parts: Mapping[str, Any], **own: Any) -> Gossip:

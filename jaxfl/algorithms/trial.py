@@ -21,7 +21,9 @@ from jaxfl.core.calls import alike, blamed, described, in_words, watched
 from jaxfl.core.errors import InputError, require
 from jaxfl.core.hosts import on_host
 from jaxfl.core.identity import identity
+from jaxfl.core.params import choice
 from jaxfl.core.types import (
+    SCHEMES,
     Algorithm,
     Compressor,
     Hyper,
@@ -46,6 +48,9 @@ def tried(
     parts = _own(algorithm)
     if not parts and _composed(algorithm):
         return
+    for part in parts.values():
+        if isinstance(part, Sampler | Participation) and part.scheme is not None:
+            choice(f"scheme of {in_words(part)}", part.scheme, SCHEMES)
     with blamed(f"The cost of {algorithm.name!r}"):
         algorithm.cost(values, facts)
     with blamed(f"The capacity of {algorithm.name!r}"):

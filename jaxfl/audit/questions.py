@@ -72,6 +72,9 @@ __all__ = ["account", "calibrate", "names", "plain_event"]
 PROBED = 16  # parameters of a model for probes, at least
 ASKED = ("eps", "delta", "sigma", "rho")
 CLIENTS = ("clients", "devices", "machines")
+# what calculators alone are asked, and an algorithm may mean something else by
+CALCULATED = {name for make in CALCULATORS.values() for name in inspect.signature(make).parameters}
+CALCULATED -= {*ASKED}
 PARTS = ("fresh", "convex", *BY_NAME)
 # what may not be given, and the field of ProblemFacts that stands for it
 FACTS = {"dimension": "d", "smoothness": "smoothness", "diameter": "diameter", "clients": "n"}
@@ -491,7 +494,8 @@ def _key(name: str) -> str:
 
 def _split(params: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """The numbers of an event, and what is asked."""
-    numbers = checked(params)
+    own = {name: v for name, v in params.items() if name in CALCULATED and v is not None}
+    numbers = own | checked({name: v for name, v in params.items() if name not in CALCULATED})
     return numbers, {name: numbers.pop(name) for name in ASKED if name in numbers}
 
 

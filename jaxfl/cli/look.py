@@ -159,7 +159,7 @@ def look_options(words: Sequence[str]) -> str:
                                 (default: accuracy, else loss, on validation data; without them the
                                 training loss), a metric, min:NAME or max:NAME; none: keep all settings
       --over AXIS ...           choose the best setting along these axes (default: lr, shift), along which
-                                eps has to protect the same
+                                neither eps nor what it protects may differ
       --where AXIS=V,V ...      show only these values of these axes
       --allow-test              allow --choose-by to choose on test data, and say so in the notes
       --unchecked               read a result although it is damaged or has no digest (a checksum)

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from jaxfl.core.checks import bind, kind_of, labels_below, one_path
-from jaxfl.core.errors import attempt, require, shown
+from jaxfl.core.errors import InputError, attempt, require, shown
 from jaxfl.core.files import reading
 from jaxfl.core.memory import HOST, free
 from jaxfl.core.params import known, whole
@@ -86,7 +86,7 @@ def load_libsvm(
     """Any LIBSVM file (plain, gzip or bzip2), dense.
 
     ``features`` is the number of columns; the files decide if it is None.  ``classes=None`` takes
-    two distinct labels for a binary problem, up to 1000 integers for classes, anything else for
+    up to 1000 whole numbers for classes, two of them for a binary problem, and anything else for
     real targets; 0 asks for real targets.  Class labels are renumbered 0, 1, ... in increasing
     order of the training file's.  With ``scale=True`` each feature has mean 0 and deviation 1 on the
     training file (`standardise`).
@@ -157,7 +157,7 @@ class _Lines:
 
     def __iter__(self) -> Iterator[bytes]:
         who, way = f"LIBSVM file {self.path}", "it may be damaged, or select rows or columns first"
-        room, taken = free(HOST), 0
+        room, taken, number = free(HOST), 0, 0
         with reading(self.path, "LIBSVM file"):
             with open(self.path, "rb") as file:
                 start = file.read(2)
@@ -165,6 +165,11 @@ class _Lines:
             with packed.get(start, open)(self.path, "rb") as file:
                 while line := file.readline(LINE + 1):
                     taken += PER_LINE + PER_ENTRY * line.count(b":")
+                    number += 1
+                    if b"_" in line.partition(b"#")[0]:  # which Python would read over
+                        raise InputError(
+                            f"{who}, line {number}, has a _ in a number", "leave it out"
+                        )
                     require(len(line) <= LINE, lambda: f"{who} has a line over {LINE:,} bytes", way)
                     require(taken <= room, lambda: f"{who} has over {room:,} bytes of data", way)
                     yield line
@@ -179,8 +184,8 @@ def _class_numbers(
     check = f"check the file, or {way}"
     require(classes is not None or len(values) > 1, one, check, suggested=real)
     if classes is None:
-        discrete = len(values) == 2 or bool((values == np.round(values)).all())
-        classes = len(values) if discrete and len(values) <= 1000 else 0
+        whole_numbers = bool((values == np.round(values)).all())
+        classes = len(values) if whole_numbers and len(values) <= 1000 else 0
     if whole("classes", classes, 0) == 0:
         return [y.astype(np.float32) for y in targets], 0
     unlike = f"does not agree with the {len(values)} distinct training labels of {shown}"

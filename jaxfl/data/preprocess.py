@@ -7,13 +7,14 @@ the published experiments.
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 import numpy as np
 
 from jaxfl.core.checks import stream
-from jaxfl.core.errors import InputError, require
+from jaxfl.core.errors import InputError, JaxflWarning, listed, require
 from jaxfl.core.params import fraction, positive, whole
 from jaxfl.data.records import Array, ClientData, Dataset, refuse_tuple, rows
 from jaxfl.data.sizes import enough
@@ -31,6 +32,7 @@ __all__ = [
 ]
 
 BLOCK = 4096
+ROUNDED = 0.01  # of a deviation: a larger step between two floats is a warning
 Data = TypeVar("Data", Dataset, ClientData)
 
 
@@ -141,15 +143,34 @@ def standardise(data: Data, *, per_feature: bool = False) -> tuple[Data, Array, 
         features if owned is None else features[owned], per_feature=per_feature
     )
 
+    _warn_of_rounding(data, features, mean, deviation)
+
     def change(x: Array) -> Array:
-        out: Array = x - mean.astype(x.dtype)
-        out /= deviation.astype(x.dtype)
+        out = np.empty(x.shape, x.dtype if x.dtype.kind == "f" else np.float32)
+        given, into = x.reshape(-1, *mean.shape), out.reshape(-1, *mean.shape)
+        for i, block in enumerate(_blocks(given)):
+            into[i * BLOCK : (i + 1) * BLOCK] = (block - mean) / deviation
         return out
 
     given: Any = map_features(data, change)
     if owned is not None:
         given.train[0][~owned] = 0  # padding
     return given._replace(feature_names=data.feature_names), mean, deviation
+
+
+def _warn_of_rounding(data: Any, features: Array, mean: Array, deviation: Array) -> None:
+    """Warn of features whose differences were rounded away before they came here."""
+    kind = features.dtype
+    lost = (
+        np.spacing(np.abs(mean).astype(kind)) > ROUNDED * deviation if kind.kind == "f" else False
+    )
+    if not np.any(lost):
+        return
+    names = [(data.feature_names or range(mean.size))[i] for i in np.flatnonzero(lost)]
+    what = f"feature {listed(names)}" if np.ndim(lost) else "all features"
+    words = f"The values of {what} are equal, or differ by little more than {kind} rounds them"
+    way = f"subtract a typical value before they become {kind}, or read them with dtype='float64'"
+    warnings.warn(JaxflWarning(words, way), stacklevel=3)
 
 
 def _pair(dataset: Dataset | ClientData) -> tuple[Array, ...]:

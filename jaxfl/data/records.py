@@ -154,7 +154,8 @@ def from_clients(
     Rows of a table without clients are shared out by ``split(from_frame(frame, label="ill"), 10)``.
 
     Floats must be finite.  float64 becomes float32 unless ``dtype`` names another float type, and
-    64-bit integers become int32: what JAX computes with by default.
+    64-bit integers become int32: what JAX computes with by default.  A number that becomes 0 is an error
+    where a row or a column holds no other; beside larger ones, which are rounded by more, it is harmless.
     """
     kind = None if dtype is None else float_type(dtype)
     instance("name", name, str, "name the data in words")

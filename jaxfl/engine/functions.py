@@ -18,6 +18,7 @@ from jaxfl.algorithms.registry import one_algorithm
 from jaxfl.algorithms.resolution import build, resolve
 from jaxfl.algorithms.traced import split, traced_values
 from jaxfl.algorithms.trial import tried
+from jaxfl.core.calls import alike
 from jaxfl.core.checks import one_key, one_path, one_problem, untraced
 from jaxfl.core.errors import InputError, require, shown
 from jaxfl.core.files import arrays, reading, replace
@@ -96,7 +97,7 @@ class Functions:
             key = jax.random.fold_in(put(key), seed)
             arguments = key, self.problem, self.hp
             if home is None:
-                state, _ = _compiled(self.algorithm.init, *arguments)
+                state, _ = jax.jit(self.algorithm.init)(*arguments)
             else:  # what clients remember lies where their data do
                 shape, _ = jax.eval_shape(self.algorithm.init, *arguments)
                 where = of_clients(home, shape), None
@@ -174,18 +175,17 @@ class Functions:
             "A round takes no key and no other input, since its draws follow from the key given to init",
             "leave it out, as in jax.lax.scan(f.round, f.init(key), length=rounds)",
         )
-        run = _check_run_state(run)
-        state, info = _compiled(self.algorithm.round, run.key, run.state, self.problem, self.hp)
+        state, info = self._at(run, self.algorithm.round)
         return RunState(run.key, state), info
 
     def output(self, run: RunState) -> Array:
         """The model, a vector; ``problem.model.unravel`` makes parameters of it."""
-        x: Array = _compiled(self.algorithm.output, _check_run_state(run).state)
+        x: Array = self._at(run, self.algorithm.output)
         return x
 
     def view(self, run: RunState) -> Seen:
         """What clients send in the next round, and what it is computed from."""
-        run, body = _check_run_state(run), self.algorithm.body
+        body = self.algorithm.body
         if body is None:
             raise InputError(f"Of the rounds of {self.algorithm.name} no messages are known.")
         require(
@@ -195,8 +195,13 @@ class Functions:
             ),
             "make the functions with messages=True",
         )
-        seen: Seen = _compiled(body.view, run.key, run.state, self.problem, self.hp)
+        seen: Seen = self._at(run, body.view)
         return seen
+
+    def _at(self, run: RunState, f: Callable[..., Any]) -> Any:
+        run = _check_run_state(run)
+        with own_settings(run, self.problem, self.hp):
+            return _of_state(f, self.algorithm, run, self.problem, self.hp)
 
 
 @CALM
@@ -215,10 +220,11 @@ def functions(
     The arguments are those of ``simulate``; noise and schedules are planned for ``rounds``.  ``init``
     takes the key that ``simulate`` takes, and each draw follows from it, the seed, the purpose, the client
     and the number of the round.  Do not split the key; a loop then gives the results of ``simulate``.
-    ``f.privacy(t)`` states what is proven of t rounds.  With ``messages``
-    each client's message is computed, for :meth:`Functions.view`, also where only their mean matters;
-    such rounds draw each client's noise, and take longer.  ``plain`` rounds compute the same as the
-    papers write it, one client at a time [:mod:`jaxfl.rounds.plain`]: read, print and change them.
+    ``f.privacy(t)`` states what is proven of t rounds; of more than ``rounds`` it proves a larger eps than
+    was asked for, and no loop is told of that.  With ``messages`` each client's message is computed, for
+    :meth:`Functions.view`, also where only their mean matters; such rounds draw each client's noise, and
+    take longer.  ``plain`` rounds compute the same as the papers write it, one client at a time
+    [:mod:`jaxfl.rounds.plain`]: read, print and change them.
 
     The key, and hyper-parameters that are no whole numbers, such as eps, sigma, lr or clip, may be traced
     by the user's ``jit``, ``vmap`` or ``grad``, around ``functions`` too; what shapes follow from may not.
@@ -268,14 +274,19 @@ def functions(
     return Functions(algorithm, measured, hp, _About(values, sources, facts), tuple(traced))
 
 
-def _compiled(f: Callable[..., Any], *args: Any) -> Any:
-    with own_settings(*args):
-        return _jitted(f, *args)
-
-
-@functools.partial(jax.jit, static_argnums=0)
-def _jitted(f: Callable[..., Any], *args: Any) -> Any:
-    return f(*args)
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def _of_state(
+    f: Callable[..., Any], algorithm: Algorithm, run: RunState, problem: Problem, hp: Hyper
+) -> Any:
+    """A function of a state; raise, while it is traced, for the state of another algorithm."""
+    wanted, _ = jax.eval_shape(algorithm.init, run.key, problem, hp)
+    require(
+        alike(run.state, wanted),
+        lambda: f"The state is not that of a run of {algorithm.name} on this problem",
+        "begin with f.init(key) of the same functions, and pass on what f.round returns",
+    )
+    alone = f is algorithm.output
+    return f(run.state) if alone else f(run.key, run.state, problem, hp)
 
 
 def _stored(leaf: Any) -> Any:

@@ -235,6 +235,8 @@ class Record:
         ``facts`` and ``values`` replace those of the run.
         """
         facts = self.facts if facts is None else facts
+        if not rounds:
+            return until(self.event(1, facts, **values), 0)
         if why := self._exposed():
             return NoClaim(why)
         event = self._released(rounds, values, facts)
@@ -258,7 +260,7 @@ class Record:
             rounds = max(rounds, self.counted)
         rule = getattr(self.values.get("level_t"), "rule", None)
         rounds = min(rounds, sum(rule.lengths)) if isinstance(rule, Pieces) else rounds
-        return self.event(rounds) if rounds else until(self.event(1), 0)
+        return self.event(rounds)
 
     def _released(self, rounds: int, values: Mapping[str, Any], facts: ProblemFacts) -> AnyEvent:
         # The facts of the plan determine the slots of a batch.

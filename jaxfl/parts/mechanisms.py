@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
@@ -81,12 +82,12 @@ def banded(bands: int, central: bool = False) -> Mechanism:
     return correlated(tuple(weights), central)
 
 
-def past(mechanism: Mechanism, stream: Key, t: Array) -> Key:
-    """The key of round t of a stream, or (p,) those of the p rounds whose draws noise is made of."""
+def past(mechanism: Mechanism, stream: Key, t: Array, key: Callable[..., Key] = at) -> Key:
+    """The ``key`` of round t of a stream, or (..., p) those of the rounds whose draws noise is made of."""
     p = len(mechanism.weights)
     if p == 1:
-        return at(stream, t)
-    return jax.vmap(at, (None, 0))(stream, jnp.maximum(t - jnp.arange(p), 0))
+        return key(stream, t)
+    return jax.vmap(key, (None, 0), -1)(stream, jnp.maximum(t - jnp.arange(p), 0))
 
 
 def normal(

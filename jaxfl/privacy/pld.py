@@ -25,6 +25,7 @@ __all__ = ["TINY", "Curve", "Part", "compose"]
 
 TINY = 1e-20  # a smaller delta is only known to be below about that
 SEEN = 1e-300  # a smaller probability is taken for none
+FAR = 40.0  # e^-FAR is below the rounding of 64 bits
 
 _PRECISION = 1.2e-4  # of eps, that the grid may cost
 _SHARE = 1e-7  # of delta, given away to each truncation
@@ -249,6 +250,8 @@ def _tilted(p: Floats, exponent: Floats) -> Floats:
 
 def _discounted(p: Floats, h: float) -> Floats:
     """``sum_{k >= j} p_k e^(-h (k - j))``."""
+    if h > FAR:  # two terms: to leave out the others enlarges delta, by less than rounding does
+        return np.asarray(p + math.exp(-h) * np.append(p[1:], 0.0))
     block = max(1, min(p.size, int(200 / h)))
     out = np.empty_like(p)
     carry = 0.0

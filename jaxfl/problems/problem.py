@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxfl.core.calls import blamed, described, frames_of, is_jaxfls, place
+from jaxfl.core.calls import blamed, described, is_jaxfls, place
 from jaxfl.core.checks import (
     counts,
     finite,
@@ -289,11 +289,8 @@ def _try_loss(model: Model, train: PyTree, kind: np.dtype[Any]) -> None:
     """One abstract evaluation, for models that cannot tell what data they take."""
     loss = f"The loss of model {model.name!r}"
     x = jax.ShapeDtypeStruct((model.dim,), kind)
-    try:
-        with attempt(f"{loss} fails on one example of these data"):
-            value = jax.eval_shape(model.loss, x, example(train))
-    except InputError as error:
-        raise error.at(frames_of(error.__cause__)) from error.__cause__
+    with blamed(f"{loss}, for one example of these data,", None):
+        value = jax.eval_shape(model.loss, x, example(train))
     number = getattr(value, "shape", None) == () and jnp.issubdtype(value.dtype, jnp.floating)
     require(number, lambda: f"{loss} returns {kind_of(value)}", "make it return one real number")
 

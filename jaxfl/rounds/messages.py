@@ -255,12 +255,12 @@ def noise_of_each(
 
 
 def noise_keys(mechanism: Mechanism, context: RoundContext, who: ClientBlock) -> Key:
-    """The keys of each client's noise, (r,), or (r, p) of p rounds, as those of :func:`past`."""
-    stream, p = context.keys.noise, len(mechanism.weights)
-    if p == 1:
-        return client_keys([stream], who.index, context.t)[0]
-    rounds = jnp.maximum(context.t - jnp.arange(p), 0)
-    return jax.vmap(lambda t: client_keys([stream], who.index, t)[0], out_axes=1)(rounds)
+    """The keys of each client's noise, (r,), or (r, p) of p rounds."""
+
+    def each(stream: Key, t: Array) -> Key:
+        return client_keys([stream], who.index, t)[0]
+
+    return past(mechanism, context.keys.noise, context.t, each)
 
 
 def noise_of_mean(mechanism: Mechanism, context: RoundContext, like: Array) -> Array:

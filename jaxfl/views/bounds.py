@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from jaxfl.algorithms.bounds import Bound, Case, Family, Measured
+from jaxfl.algorithms.bounds import Bound, Case, Measured
 from jaxfl.algorithms.registry import PAPERS
 from jaxfl.core.errors import require
 from jaxfl.core.params import number
@@ -33,9 +33,7 @@ if TYPE_CHECKING:
 
 __all__ = ["FAMILIES", "Bound", "bounds", "possible"]
 
-FAMILIES: dict[str, Family] = {
-    name: family for paper in PAPERS for name, family in paper.bounds.items()
-}
+FAMILIES = {name: family for paper in PAPERS for name, family in paper.bounds.items()}
 
 
 def possible(*about: Any) -> Case:

@@ -43,6 +43,7 @@ __all__ = [
 Array: TypeAlias = npt.NDArray[Any]
 
 CLOSE = 1e-9  # relative difference up to which two numbers name the same place on an axis
+WORTH = ["protects", "delta_of_eps", "level"]  # what settings share whose eps are worth the same
 PER_CLIENT = ("client", "quantile")  # dimensions of metrics of each client, or of their deciles
 TOTALS = ("messages", "coordinates", "gradients", "clamped", "uplink_bits", "downlink_bits")
 # of each protection the unit, how neighbouring data differ, if not in a replaced one, and what is seen
@@ -100,7 +101,7 @@ class Grid:
 
     ``cells`` has a row for each different setting, in the order of the axes: its labels (None along an
     axis that does not apply), all that is known once for it, and how many of its seeds are ``lost``
-    (diverged) and ``ran``.
+    (diverged) and ``ran``.  ``level`` is the eps that was asked for, if that is proven, or the proven one.
     """
 
     ds: xarray.Dataset
@@ -124,7 +125,8 @@ class Grid:
             cells[axis] = cells[axis].astype(object).where(applies, None)
         cells = cells[~cells.duplicated([*axes])]
         delta = cells.get("delta_of_eps", cells.get("delta", math.nan))  # delta may be an axis
-        noisy = cells["noisy"] > 0
+        noisy, asked = cells["noisy"] > 0, cells.get("used_eps", math.nan)
+        level = cells["proven_eps"].mask(cells["proven_eps"] <= asked * (1 + 1e-6), asked)
         cells = cells.assign(
             noisy=noisy,
             flag=cells["flag"] > 0,
@@ -135,6 +137,7 @@ class Grid:
                 PROTECTED[int(code)] for code in cells.get("protects", 0) * np.ones(len(cells))
             ],
             delta_of_eps=(delta * noisy.where(noisy)).astype(float),
+            level=level.map("eps = {:.6g}".format).where(noisy, "no noise"),
         )
         return Grid(ds, results.config(ds), axes, cells)
 
@@ -172,6 +175,7 @@ class Grid:
     def check(self, *names: str, clients: bool = False) -> None:
         """Raise unless each is a metric of all clients together, or also of each of the ``clients``."""
         known = self.metrics()
+        require(known, "Nothing of this result is computed yet", "compute some of it first")
         for name in names:
             fine = name in known or (clients and self.per_client(name))
             require(fine, lambda: closest("metric in this result named", name, known))

@@ -19,7 +19,7 @@ from jaxfl.core.progress import plural
 from jaxfl.engine import results
 from jaxfl.engine.grid import TUNED
 from jaxfl.views import ink
-from jaxfl.views.cells import IN_SHORT, Grid, is_sweep, over_seeds, relabelled, used
+from jaxfl.views.cells import IN_SHORT, WORTH, Grid, is_sweep, over_seeds, relabelled, used
 from jaxfl.views.ink import CAP, FLAT, GREY, Line, Panel
 from jaxfl.views.selection import AUTO, CRITERIA, Criterion, criterion_of, publishing, select
 from jaxfl.views.tables import remarks
@@ -367,26 +367,27 @@ def _front(grid: Grid, rule: Criterion, title: str, setting: str) -> Figure | No
         return Panel(head, axis, up, drawn, None, scaled(rule.metric))
 
     panels = [[panel(*each) for each in row] for row in found.rows()]
-    several = "Grey: a front for each protection." * (len(found.protections()) > 1)
+    each = (part[part["noisy"]].drop_duplicates(WORTH) for row in found.rows() for _, part in row)
+    several = "Grey: a front for each protection and ε." * (max(map(len, each)) > 1)
     held = _held(grid, found.cells)
     notes = _notes(grid, found.cells, setting, "Bars: standard error", several, *held)
     whose = "private settings" if found.cells["noisy"].nunique() > 1 else "settings"
-    whose += " of one protection" * bool(several)
+    whose += " of one protection and ε" * bool(several)
     grey = f"Grey: the {whose} that no other of these beats in both bits and value."
     what = f"The final value of each setting against the bits that all clients sent.\n{grey}"
     return _finished(ink.picture(title, panels, notes), what, grid, found.cells)
 
 
 def _marks(found: Scene, ends: pandas.DataFrame, part: pandas.DataFrame, sign: int) -> list[Line]:
-    """A front of each protection, a line through the settings of each algorithm, and a point for each.
+    """A front of each protection and eps, a line through each algorithm's settings, and a point for each.
 
     Settings without noise are on a front only where there are no others.
     """
     own, out = ends[ends.index.isin(part.index)], list[Line]()
     rivals = own[own["noisy"]] if own["noisy"].any() else own
-    for style, what in enumerate(found.protections()):
-        some = rivals[rivals["protects"] == what]
-        best = some.iloc[front(some["bits"], some["value"], sign)]
+    styles = {what: i for i, what in enumerate(found.protections())}
+    for (what, *_), some in rivals.groupby(WORTH, dropna=False, sort=False):
+        best, style = some.iloc[front(some["bits"], some["value"], sign)], styles.get(what, 0)
         step = Line("", best["bits"], best["value"], None, "#DDDDDD", style, width=4)
         out.append(step._replace(steps="steps-post"))
     looks = found.looks(own, points=True)

@@ -9,7 +9,7 @@ import numpy as np
 
 from jaxfl.core.errors import InputError, require
 from jaxfl.engine.grid import TUNED
-from jaxfl.views.cells import IN_SHORT, Grid, over_seeds
+from jaxfl.views.cells import IN_SHORT, WORTH, Grid, over_seeds
 from jaxfl.views.words import number, span
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def criterion_of(grid: Grid, text: str = AUTO) -> Criterion:
     """
     if text == AUTO and "selection" in grid.about:
         return Criterion(*grid.about["selection"]["criterion"])
-    text = next(name for name in PREFERRED if name in grid.ds) if text == AUTO else text
+    text = next((n for n in PREFERRED if n in grid.ds), "loss") if text == AUTO else text
     way, _, name = text.rpartition(":")
     grid.check(name)
     way = way or CRITERIA.get(name, "")
@@ -96,8 +96,8 @@ def select(
 
     ``choose_by`` is a name in :data:`CRITERIA`, or ``min:NAME`` or ``max:NAME`` with any metric; by
     default validation data choose, where the sweep has them, else the training loss does.  ``over``
-    defaults to those of :data:`TUNED` that the sweep has; along it, eps has to protect the same.  A
-    setting with a seed that diverged, or whose loss ended a thousand times above the first, is never
+    defaults to those of :data:`TUNED` that the sweep has; neither eps nor what it protects may differ.
+    A setting with a seed that diverged, or whose loss ended a thousand times above the first, is never
     chosen, and the note says how many there are; of equal ones, that with the smallest values is.
     ``warning`` says where the best value is at an end of its grid, and where the loss never fell.  Test
     data choose only with ``allow_test``, and the note then says so.
@@ -139,16 +139,19 @@ def select(
 
 
 def _check_protection(grid: Grid, over: tuple[str, ...]) -> None:
-    """Raise if a choice would compare settings whose eps protect different things."""
+    """Raise if a choice would compare settings whose eps differ, or protect different things.
+
+    Runs that a rule stopped have an eps each.
+    """
+    worth = WORTH[:1] if "stopped_at" in grid.ds else WORTH
     kept = [name for name in grid.axes if name not in over]
     for _, rivals in grid.cells.groupby(kept, dropna=False, sort=False):
-        known = rivals[(rivals["protects"] != "") | ~rivals["noisy"]]
-        each = known.drop_duplicates("protects").to_dict("records")
+        known = rivals[((rivals["protects"] != "") | ~rivals["noisy"]) & (rivals["lost"] == 0)]
+        each = known.drop_duplicates(worth).to_dict("records")
         for axis in (n for n in over if len(each) > 1 and each[0][n] != each[1][n]):
-            value = each[0][axis]
-            said = [f"{one[axis]} ({IN_SHORT[one['protects']] or 'nothing'})" for one in each[:2]]
-            words = f"would choose between {' and '.join(said)}, whose eps protect different things"
-            raise InputError(words, f"keep one, as with --where {axis}={value}", over=axis)
+            said = [f"{c[axis]} ({c['level']}, {IN_SHORT[c['protects']] or '–'})" for c in each[:2]]
+            words = f"would choose between {' and '.join(said)}, whose eps are not worth the same"
+            raise InputError(words, f"keep one, as with --where {axis}={each[0][axis]}", over=axis)
 
 
 def publishing(grid: Grid) -> tuple[str, str]:

@@ -20,7 +20,7 @@ from jaxfl.core.links import Links
 from jaxfl.core.params import number as in_range
 from jaxfl.core.progress import plural
 from jaxfl.privacy.claims import understates
-from jaxfl.views.cells import IN_SHORT, Array, Grid, is_sweep, over_seeds, relabelled, used
+from jaxfl.views.cells import IN_SHORT, WORTH, Array, Grid, is_sweep, over_seeds, relabelled, used
 from jaxfl.views.selection import Criterion, criterion_of, publishing
 from jaxfl.views.words import estimate, number, prefix, span
 
@@ -44,7 +44,7 @@ SPENT = ("messages", "uplink_bits", "downlink_bits", "gradients")
 SETTINGS = {name: name for name in ("algorithm", "problem", "model", "dtype", "noise", "data")}
 SETTINGS["objective"] = "objective (regularizer, constraint or size)"
 LEFT_OUT = ("eps", "delta", "noise_constant")  # the proven eps follows from them
-SAME = {"protects": "protection", "delta_of_eps": "δ"}
+SAME = {"protects": "protection", "delta_of_eps": "δ", "level": "ε"}
 LISTED = 4  # cells of one side alone that a note names
 
 
@@ -389,14 +389,13 @@ def _fates(grid: Grid) -> list[Column]:
 
 def _best(grid: Grid, rule: Criterion) -> tuple[frozenset[int], str]:
     """The first best row of each group that has a choice, and what the groups are."""
-    cells, groups = grid.cells.reset_index(drop=True), grid.groups()
+    # the same eps is worth more against one who sees more, and with a smaller delta
+    cells, groups = grid.cells.reset_index(drop=True), [*grid.groups(), *WORTH]
     means = [value.mean * rule.sign for value in estimates(grid.ends(rule.metric))]
     judged = cells.assign(judged=means).dropna(subset="judged")
-    # the same eps is worth more against one who sees more, and with a smaller delta
-    groups = [*groups, "protects", "delta_of_eps"]
     apart = judged.groupby(groups, dropna=False, sort=False)["judged"]
     best = frozenset(rows.idxmin() for _, rows in apart if len(rows) > 1)
-    differ = (n for n in groups if cells[n].nunique(n == "delta_of_eps") > 1)
+    differ = (n for n in groups if cells[n].nunique(n in WORTH) > 1)
     same = " and ".join(dict.fromkeys(SAME.get(name) or grid.short(name) for name in differ))
     return best, f"the rows with the same {same}" if same else "all rows"
 

@@ -155,10 +155,7 @@ def noised(resolve: Any = None, **numbers: float) -> jaxfl.Algorithm:
 
 @pytest.mark.parametrize(
     ("start", "given"),
-    [
-        ({"sigma": 0.05}, {"eps": 2.0}),
-        ({"eps": 5.0, "delta": 1e-4}, {"eps": 2.0, "delta": 1e-5}),
-    ],
+    [({"sigma": 0.05}, {"eps": 2.0}), ({"eps": 5.0, "delta": 1e-4}, {"eps": 2.0, "delta": 1e-5})],
 )
 def test_plain_numbers_calibrate_noise(start: dict[str, float], given: dict[str, float]) -> None:
     """An algorithm of one's own takes eps as the others do; a sigma that is given stays."""

@@ -11,19 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from own import (
-    ASKED,
-    FEATURES,
-    Case,
-    Composed,
-    Said,
-    begun,
-    body,
-    own,
-    problem_of,
-    said,
-    usual,
-)
+from own import ASKED, FEATURES, Case, Composed, Said, begun, body, own, problem_of, said, usual
 
 import jaxfl
 from jaxfl import compressors, estimators, sampling, servers

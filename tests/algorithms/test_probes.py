@@ -18,6 +18,7 @@ from jaxfl.audit import audit
 from jaxfl.core.errors import JaxflWarning
 from jaxfl.core.types import Param, Term
 from jaxfl.privacy import Event, Mean, Sampling
+from jaxfl.problems.kernels import linear_kernel
 
 pytestmark = pytest.mark.once
 VALUES = {"clip": 1.0, "lr": 0.1}
@@ -170,6 +171,15 @@ def test_a_kernel_beside_vmap_of_grad(lie: Any, found: str) -> None:
         kernels.kernel(problem)
 
 
+def test_norms_that_smooth_clipping_alone_reads() -> None:
+    """A gradient is the same at all points, so that differences have the right norm, 0."""
+    k = linear_kernel(lambda z, example: z)
+    lie = k._replace(inner=lambda f, h, b: k.inner(f, h, b) / 9)
+    model = jaxfl.models.logistic(4)._replace(loss=lambda x, e: e[0] @ x, kernel=lie)
+    with pytest.raises(CheckFailed, match="differs"):
+        kernels.kernel(problem_of(model))
+
+
 LIES: dict[str, dict[str, Any]] = {
     "three times the noise's bound": {
         "estimator": estimators.minibatch(sampling.poisson())._replace(
@@ -178,9 +188,7 @@ LIES: dict[str, dict[str, Any]] = {
             )
         )
     },
-    "one direction": {
-        "channel": channel(lambda link, g: g.at[0].multiply(20.0)),
-    },
+    "one direction": {"channel": channel(lambda link, g: g.at[0].multiply(20.0))},
     "a sum that no model shows": {
         "channel": channel(lambda link, g: 20 * g),
         "aggregation": aggregations.secure_sum(),

@@ -273,8 +273,9 @@ def quiet():
         estimators.minibatch(sampling.full()), mechanism, compressors.random_k(),
         channels.direct(), servers.descent(), sampling.everyone(),
     )
-    plan = jaxfl.algorithms.plain(clip=1.0, sigma=1.0, lr=1.0, k=21, omega=0.0)
-    return jaxfl.algorithms.compose("quiet", "", "", body, plan, event=event)
+    plan = jaxfl.algorithms.plain(clip=1.0, sigma=1.0, lr=1.0, k=21, omega=0.0, alpha=2.0)
+    own = (jaxfl.types.Param("alpha", "its author's"),)
+    return jaxfl.algorithms.compose("quiet", "", "", body, plan, own, event=event)
 """
 
 
@@ -294,5 +295,7 @@ def test_a_registered_algorithm_is_audited_by_its_name(tmp_path: Path, shell: Sh
     for words in (found["verdict"], *(f"did_not_look_at    {what}" for what in found["unseen"])):
         assert words in text
     assert "status             nothing is proven" in text
+    asked = f"account quiet --import {file} --samples 8 --rounds 4 --sigma 1 --delta 1e-3 --alpha 3"
+    assert "a probe refutes" in shell(asked).out
     for part in ("clip-mode batch", "sampler full"):
         assert "no part of quiet named " in shell.refused(f"{line} --{part}")

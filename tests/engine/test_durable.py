@@ -380,8 +380,7 @@ ON_EIGHT = """
 
 
 @pytest.mark.parametrize(
-    ("names", "shapes"),
-    [([], ["11 cells"]), (["soteriafl_saga", "soteriafl_svrg"], list(SHAPES))],
+    ("names", "shapes"), [([], ["11 cells"]), (["soteriafl_saga", "soteriafl_svrg"], list(SHAPES))]
 )
 def test_eight_devices(names: list[str], shapes: list[str], tmp_path: Path) -> None:
     """Runs split over devices; in full also clients, and a sweep that was begun on one."""

@@ -44,8 +44,11 @@ def test_a_state_is_saved_and_loaded(tmp_path: Path) -> None:
     for other in (
         jaxfl.functions("soteriafl_saga", a_problem(), T, **{**given, "storage": "exact"}),
         jaxfl.functions("soteriafl_saga", a_problem(n=6), T, **given),
+        jaxfl.functions("ldp_sgd", a_problem(), T, **GIVEN),
     ):
         refused(lambda o=other: o.load(path, o.init(jax.random.key(0))), "holds another state")
+        for use in (other.round, other.output):
+            refused(lambda use=use: use(half), "is not that of a run of .* with f.init")
     path.write_bytes(path.read_bytes()[:-9])
     refused(lambda: f.load(path, half), "is damaged, or not a state of a run")
     refused(lambda: f.load(tmp_path / "none.npz", half), "does not exist")
@@ -69,6 +72,7 @@ def test_privacy_is_that_of_a_run(name: str) -> None:
     assert f.privacy(T) == run.privacy()
     assert f.privacy(T, 1e-4) == run.privacy(1e-4)
     assert f.privacy(2).proven == run.spent([2])[0]
+    assert name == "fedavg" or f.privacy(2 * T).proven > 1.2 * run.privacy().proven
     refused(lambda: f.privacy(0), "rounds = 0")
 
 

@@ -210,10 +210,7 @@ def libsvm(folder: Path) -> list[Any]:
     )
     every = [i for own in at for i in own]
     start = min(every) > 0
-    x, y = (
-        np.zeros((len(rows), max(every) + 1 - start)),
-        np.array([label for label, _ in rows]),
-    )
+    x, y = (np.zeros((len(rows), max(every) + 1 - start)), np.array([label for label, _ in rows]))
     for out, own, (_, row) in zip(x, at, rows, strict=True):
         out[np.array(own, int) - start] = [float(v) for _, v in row]
     classes = np.unique(y)

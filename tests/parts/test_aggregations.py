@@ -160,10 +160,7 @@ WAYS = ("plain_sum", "secure_sum", "masked_sum")
 
 @pytest.mark.parametrize(
     ("name", "more", "ways"),
-    [
-        ("private_local_sgd", {"local_steps": 3}, WAYS[:2]),
-        ("soteriafl_sgd", SPARSE, WAYS),
-    ],
+    [("private_local_sgd", {"local_steps": 3}, WAYS[:2]), ("soteriafl_sgd", SPARSE, WAYS)],
 )
 def test_a_run_is_the_same_under_any_aggregation(name, more, ways, key):
     """Up to the precision; real masks change no bit.  Three of five clients, in every algorithm."""

@@ -271,9 +271,6 @@ def test_a_message_of_all_coordinates_has_no_positions(name):
 @pytest.mark.plain
 def test_omega_0_sends_what_no_compression_sends():
     given = {"problem": a_problem(), "rounds": 3, "sigma": 0.1, "clip": 1.0, "lr": 0.1, "seed": 0}
-    runs = [
-        jaxfl.simulate("cdp_gd", omega=0, **given),
-        jaxfl.simulate("ldp_gd", **given),
-    ]
+    runs = [jaxfl.simulate("cdp_gd", omega=0, **given), jaxfl.simulate("ldp_gd", **given)]
     bits = [run.totals["uplink_bits"] for run in runs]
     assert bits[0] == bits[1] == 3 * 5 * 8 * 32

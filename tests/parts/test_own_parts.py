@@ -131,6 +131,8 @@ def test_what_is_not_declared_is_not_claimed():
     assert isinstance(plans[1].event, jaxfl.privacy.events.NoClaim)
     assert "scheme" in plans[1].event.reason
     refused(lambda: transcript.drawn(bare, NUMBERS, FACTS, 10), "scheme")
+    other = own(federated(estimator=estimators.minibatch(bare._replace(scheme="chance"))))
+    refused(lambda: jaxfl.functions(other, a_problem(), 3), "'own' = 'chance' must be one of full")
 
     clients = sampling.uniform()._replace(name="own", fixed_size=False)  # a cohort by chance
     body = federated(participation=clients, aggregation=aggregations.secure_sum())

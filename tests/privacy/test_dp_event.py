@@ -72,8 +72,7 @@ def theirs(event: Any, delta: float) -> float:
 
 
 @pytest.mark.parametrize(
-    "name",
-    [pytest.param(name, marks=pytest.mark.plain if name in FAST else ()) for name in EXACT],
+    "name", [pytest.param(name, marks=pytest.mark.plain if name in FAST else ()) for name in EXACT]
 )
 def test_their_accountant_gives_our_eps(name: str) -> None:
     event = EXACT[name]

@@ -5,6 +5,7 @@ import functools
 import inspect
 import itertools
 import math
+import time
 from typing import Any
 
 import numpy as np
@@ -97,6 +98,13 @@ def test_parts_keep_their_proportion_and_phases_need_what_their_worst_part_needs
     assert found.sigma == pytest.approx(2 * math.sqrt(60) / 1000 / 0.2680511232, rel=1e-6)
 
 
+def test_a_large_eps_takes_seconds() -> None:
+    """A loop over the steps of a grid, which are then far apart, took a minute."""
+    began = time.process_time()
+    assert epsilon(event(m=100, b=10, T=20, sigma=4e-6), 1e-5).eps > 1e9
+    assert time.process_time() - began < 12
+
+
 @pytest.mark.parametrize("scheme", ["poisson", "without_replacement", "with_replacement", "full"])
 def test_rounds_and_batch(scheme: str) -> None:
     e = event(scheme, sigma=0.08 if scheme != "full" else 0.01)
@@ -113,10 +121,7 @@ test_impossible_questions_are_refused = refusals(
     (lambda: sigma_for(event(), 0.0, 1e-5), "eps = 0.0"),
     (lambda: sigma_for(event(), 1.0, 1.0), "delta = 1.0"),
     (lambda: sigma_for(NoClaim("not noised"), 1.0, 1e-5), "not noised"),
-    (
-        lambda: sigma_for(event(estimator=batch_clipped(clip=1.0)), 1.0, 1e-5),
-        "the batch's mean",
-    ),
+    (lambda: sigma_for(event(estimator=batch_clipped(clip=1.0)), 1.0, 1e-5), "the batch's mean"),
     (lambda: sigma_for(event(estimator=Mean(math.inf)), 1.0, 1e-5), "clip = inf bounds"),
     (lambda: rounds_for(event(sigma=1e-3), 1.0, 1e-5), "does not allow one round"),
     (lambda: batch_for(event(sigma=1e-4), 1.0, 1e-5), "all 1000 records"),
@@ -167,19 +172,15 @@ def test_conditions_of_theorem_2() -> None:
 )
 def test_formulas_are_read_both_ways(claim: Any) -> None:
     for eps in (0.5, 4.0):
-        forward = claim(eps=eps)
-        assert claim(sigma=forward.sigma).eps == pytest.approx(eps, rel=1e-9)
+        assert claim(sigma=claim(eps=eps).sigma).eps == pytest.approx(eps, rel=1e-9)
     refused(claim, "exactly one")
 
 
 def test_formulas_with_more_than_one_noise() -> None:
     first, second = lowy_svrg(1.0, 1000, 100, 10, 1e-5, 1.0)
-    assert first.sigma**2 == pytest.approx(
-        256 * 10 * math.log(2e5) * math.log(50 / 1e-5) / 1000**2, rel=1e-9
-    )
-    assert second.sigma**2 == pytest.approx(
-        1024 * 100 * math.log(2e5) * math.log(250 / 1e-5) / 1000**2, rel=1e-9
-    )
+    log = math.log(2e5) / 1000**2
+    assert first.sigma**2 == pytest.approx(256 * 10 * log * math.log(50 / 1e-5), rel=1e-9)
+    assert second.sigma**2 == pytest.approx(1024 * 100 * log * math.log(250 / 1e-5), rel=1e-9)
     noises = [c.sigma for c in lowy_spider(1.0, 2.0, 1000, 100, 10, 1e-5, 1.0)]
     unit = math.sqrt(16 * math.log(1e5)) / 1000
     assert noises == pytest.approx([unit * math.sqrt(10), 2 * unit * 10, 2 * unit * 10])
@@ -211,8 +212,7 @@ def test_a_report_raises_its_flag() -> None:
     line = report(e, claim, 1e-3)
     assert line.claimed == pytest.approx(1.0)
     assert line.proven == pytest.approx(68.77, rel=1e-3)
-    assert line.delta_at_claimed > 0.05
-    assert line.flag
+    assert (line.flag, line.delta_at_claimed > 0.05) == (True, True)
     assert str(line).startswith("RED FLAG: the claim is below the proof\nproven   eps 68.7")
     assert "]. The accountant proves this eps at delta 0.074" in str(line)
     assert "a condition of the claim fails" in str(line)
@@ -223,8 +223,7 @@ def test_a_report_raises_its_flag() -> None:
     assert "proven   none at delta 0.001" in str(line)
     assert report(NoClaim("no event"), None, 1e-3).claimed is None
     good = report(dataclasses.replace(e, sigma=0.03), 1.0, 1e-3)
-    assert not good.flag
-    assert good.delta_at_claimed < 1e-3
+    assert (good.flag, good.delta_at_claimed < 1e-3) == (False, True)
 
 
 def test_privacy_spent_grows_to_what_the_event_costs() -> None:
@@ -232,9 +231,8 @@ def test_privacy_spent_grows_to_what_the_event_costs() -> None:
     round 10 as alone; phases release one after the other."""
     e = event()
     curve = spent(e, [0, 1, 10, 30, 60], 1e-5)
-    assert curve[0] == 0
     assert np.all(np.diff(curve) > 0)
-    assert curve[-1] == epsilon(e, 1e-5).eps
+    assert (curve[0], curve[-1]) == (0, epsilon(e, 1e-5).eps)
     phases = spent(EVENTS["phases"], [10, 30, 35, 40], 1e-5)
     assert np.all(np.diff(phases) >= 0)
     many, few = event(m=2000), event(m=500)
@@ -250,8 +248,7 @@ def test_every_event_says_what_it_lacks_and_knows_its_names() -> None:
     for name in EVENTS_BY_NAME:
         asked = functools.partial(account, name, sigma=1.0, delta=1e-5)
         refused(asked, "needs samples")
-        wrong = f"no parameter of {name} 'cilp'"
-        refused(functools.partial(asked, cilp=1.0), wrong)
+        refused(functools.partial(asked, cilp=1.0), f"no parameter of {name} 'cilp'")
 
 
 def test_account_answers_both_ways_and_calibrate_finds_what_is_asked() -> None:
@@ -294,8 +291,7 @@ def test_a_single_pass_is_searched_as_far_as_its_records_go(
     (what,) = answer
     numbers = {"clip": 1, "delta": 1e-5, **numbers}
     found = calibrate(kind, find=what, eps=5, **numbers)
-    assert found[what] == answer[what]
-    assert found["eps"] <= 5
+    assert (found[what], found["eps"] <= 5) == (answer[what], True)
     assert not beyond or account(kind, **numbers, **beyond)["eps"] > 5
 
 
@@ -312,10 +308,8 @@ def test_the_largest_shift_of_increments_is_found_without_trying_all() -> None:
 
 def test_every_number_of_every_question_has_its_range() -> None:
     looked_at = {"sampler", "adjacency", *FLAGS}  # by others, or not numbers
-    taken: set[str] = set()
-    for function in (plain_event, *CALCULATORS.values()):
-        taken |= set(inspect.signature(function).parameters)
-    assert taken - looked_at <= set(NUMBERS)
+    asked = (inspect.signature(f).parameters for f in (plain_event, *CALCULATORS.values()))
+    assert {*itertools.chain(*asked)} - looked_at <= set(NUMBERS)
 
 
 GD = {"samples": 10, "rounds": 5, "clip": 1.0}
@@ -375,16 +369,15 @@ def test_answers_say_what_they_assume() -> None:
     assert srm["eps"] == pytest.approx(twice["eps"], rel=1e-9)
     refused(lambda: account("cdp_sgd", **numbers), "cdp_sgd needs batch")
     refused(lambda: account("mu2_untrusted", **numbers), "needs diameter, smoothness")
-    none = {**numbers, "rounds": None}
-    refused(lambda: account("cdp_sgd", batch=10, **none), r"cdp_sgd needs .*rounds")
+    del numbers["rounds"]
+    refused(lambda: account("cdp_sgd", batch=10, **numbers), r"cdp_sgd needs .*rounds")
 
 
 def test_phases_are_calibrated_as_a_run_does() -> None:
     """Each by itself; beside them the paper's noise, which grows from phase to phase."""
     numbers = {"samples": 64, "rounds": 12, "clip": 1.0, "batch": 8, "phases": 3}
     found = calibrate("localized_mbsgd", eps=2.0, delta=1e-5, **numbers)
-    assert len(found["sigmas"]) == 3
-    assert found["sigma"] == found["sigmas"][0]
+    assert (len(found["sigmas"]), found["sigmas"][0]) == (3, found["sigma"])
     facts = jaxfl.types.ProblemFacts(1, 64, 64, 1, 12, 1.0, (64,), 1.0, True, True)
     given = {"clip": 1.0, "batch": 8, "phases": 3, "eps": 2.0, "delta": 1e-5}
     run = planned("localized_mbsgd", facts, **given).values
@@ -423,8 +416,9 @@ def test_what_one_question_can_ask() -> None:
     numbers = {"samples": 100, "rounds": 5, "clip": 0.5, "batch": 10, "delta": 1e-5}
     same = account("event", sigma=2.0 * 0.5 / 10, **numbers)["eps"]
     assert account("event", noise_multiplier=2.0, **numbers)["eps"] == same
-    looked_for = r"noise_multiplier = .* is what calibrate looks for"
-    refused(lambda: calibrate("event", noise_multiplier=2.0, eps=1.0, **numbers), looked_for)
+    refused(
+        lambda: calibrate("event", noise_multiplier=2.0, eps=1, **numbers), "calibrate looks for"
+    )
     for name, both in (
         ("event", {"noise_multiplier": 1.0, "sigma": 1.0}),
         ("dp_sgd", {"clients": 2, "devices": 3, "sigma": 1.0}),

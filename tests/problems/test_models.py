@@ -379,8 +379,9 @@ test_mistakes_get_one_sentence = refusals(
     (lambda: posed(np.zeros(4)), "one vector of 5 numbers"),
     (lambda: posed(dtype="float64"), "JAX_ENABLE_X64"),
     (lambda: make_problem(client_data(), models.logistic(4)), "the model comes first"),  # type: ignore[arg-type]
-    (lossy(lambda p, e: jnp.dot(p["w"][:3], e[0])), "fails on one example"),
+    (lossy(lambda p, e: jnp.dot(p["w"][:3], e[0])), "for one example of these data, raises"),
+    (lossy(lambda p, e: p["w"][0] if e[0][0] > 0 else p["w"][1]), "choose by jnp.where"),
     (lossy(lambda p, e: p["w"] * e[0]), r"returns .* one real number"),
     (lossy(lambda p, e: p["w"] @ e[0] > 0), "returns bool"),
-    (lossy(raising(RuntimeError("one\ntwo"))), r"(?m)RuntimeError: one.\.$"),
+    (lossy(raising(RuntimeError("one\ntwo"))), r"(?m)RuntimeError: one\.$"),
 )

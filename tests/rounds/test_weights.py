@@ -42,8 +42,7 @@ def run(made: jaxfl.Algorithm, problem: jaxfl.Problem, hp: Any) -> jax.Array:
 
 @pytest.mark.full  # compiles two runs; the next test is quick
 @pytest.mark.parametrize(
-    ("name", "messages"),
-    [*((name, False) for name in MEANS), *((name, True) for name in MESSAGES)],
+    ("name", "messages"), [*((name, False) for name in MEANS), *((name, True) for name in MESSAGES)]
 )
 def test_a_client_of_twice_the_weight_is_two_clients(name, messages):
     row = next(row for row in ROWS if row.name == name)

@@ -114,22 +114,36 @@ def test_a_choice_is_among_equal_protection() -> None:
         same = select(ds.assign(protects=codes), over=["participation"])
         assert same.ds["chosen_participation"].values.tolist() == [["everyone"] * 2] * 2
     both = ds.assign(protects=protects.where(~many, 5))
-    said = "everyone .record, messages. and poisson .record added or removed, messages., whose eps"
-    refused(lambda: select(both, over=["participation"]), f"would choose between {said} protect")
-    assert select(both).over == ("lr",)
-    assert (
-        select(restrict(both, {"participation": "poisson"}), over=["participation"]).candidates == 1
+    said = (
+        "everyone .eps = 1, record, messages. and poisson .eps = 1, record added or removed, mess"
     )
+    refused(lambda: select(both, over=["participation"]), f"would choose between {said}")
+    assert select(both).over == ("lr",)
+    poisson = restrict(both, {"participation": "poisson"})
+    assert select(poisson, over=["participation"]).candidates == 1
     free = ds.assign(protects=protects.where(~many, 0), noisy=ds["noisy"].where(~many, 0))
-    refused(lambda: select(free, over=["participation"]), "and poisson .nothing., whose eps")
+    refused(lambda: select(free, over=["participation"]), "and poisson .no noise, –., whose eps")
+
+
+def test_a_choice_is_within_one_eps() -> None:
+    """The best row of a table, too; noise of one asked eps competes if that is proven."""
+    ds = grids.grid({"sigma": (0.5, 1.0), "lr": (0.1, 0.3)}, algorithms=("ldp_sgd",))
+    one, proven = ds["flag"] * 0 + 1, ds["proven_eps"] * 2 / ds["sigma"]
+    ds = ds.assign(proven_eps=proven, protects=one, used_eps=3.0 * one)
+    said = "0.5 .eps = 4, record, messages. and 1.0 .eps = 3, record, messages., whose eps are"
+    refused(lambda: select(ds, over=["sigma"]), said)
+    assert (len(table(ds).best), select(ds).over) == (2, ("lr",))
+    met = ds.assign(used_eps=4.0 * one)
+    assert (len(table(met).best), select(met, over=["sigma"]).candidates) == (1, 2)
+    none = ds.drop_vars([name for name, v in ds.items() if "round" in v.dims])
+    refused(lambda: table(none), "Nothing of this result is computed yet")
 
 
 def test_nothing_is_chosen_where_all_diverged() -> None:
     """Nor what has not run yet."""
     chosen = select(grids.grid(diverged={"omega": 9.0}))
     cell = chosen.ds.sel(algorithm="soteriafl_sgd", omega=9.0)
-    assert cell["found"].values.tolist() == [0, 0]
-    assert cell["candidates"].values.tolist() == [3, 3]
+    assert (cell["found"].values.tolist(), cell["candidates"].values.tolist()) == ([0, 0], [3, 3])
     for name in ("chosen_lr", "score", "loss", "uplink_bits", "proven_eps", "used_lr"):
         assert np.isnan(cell[name]).all(), name
     assert not cell["flag"].any()

@@ -138,10 +138,8 @@ def test_what_an_eps_protects_is_said_and_only_equals_compete(a_run: jaxfl.Run) 
     alike = found.assign(protects=found["protects"] * 0 + 1)
     assert len(table(alike).best) == 1
     assert len(table(alike.assign(delta=alike["delta"] * 0 + deltas)).best) == 2
-    about = found["protects"].attrs
-    assert (
-        about["flag_meanings"].split("; ")[int(found["protects"].values.flat[0])].startswith("all")
-    )
+    said = found["protects"].attrs["flag_meanings"].split("; ")
+    assert said[int(found["protects"].values.flat[0])].startswith("all")
 
 
 def test_alarms(ds: xarray.Dataset) -> None:

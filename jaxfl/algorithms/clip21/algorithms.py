@@ -18,6 +18,7 @@ be said [:func:`alpha_normec`].
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple, Unpack
@@ -25,7 +26,7 @@ from typing import Any, Literal, NamedTuple, Unpack
 import jax.numpy as jnp
 
 from jaxfl.algorithms.composition import by_rules
-from jaxfl.algorithms.numbers import GAP, PRIVACY, Draft, Parts, applies, body_of, only
+from jaxfl.algorithms.numbers import GAP, PRIVACY, Draft, Parts, applies, local_body
 from jaxfl.algorithms.roles import cached
 from jaxfl.core.params import choice
 from jaxfl.core.provenance import made
@@ -46,7 +47,7 @@ from jaxfl.core.types import (
     ProblemFacts,
     PyTree,
 )
-from jaxfl.parts import channels, estimators, mechanisms, momentum, sampling, servers
+from jaxfl.parts import channels, estimators, momentum, sampling, servers
 from jaxfl.parts.gradients import at_point, evaluated
 from jaxfl.parts.mechanisms import normal
 from jaxfl.privacy import events
@@ -86,18 +87,9 @@ def clip21_sgd2m(**parts: Unpack[Parts]) -> Algorithm:
 
 @cached
 def _algorithm(**parts: Any) -> Algorithm:
-    given = only("clip21_sgd2m", parts, "sampler", "mechanism", "participation", "server")
-    sampler = given.pop("sampler", sampling.poisson())
-    estimator = estimators.minibatch(sampler, clip_examples=False)
-    mechanism = given.get("mechanism", mechanisms.gaussian())
-    body = body_of(
-        given,
-        estimator=estimator,
-        mechanism=mechanisms.gaussian(),
-        channel=_learned(),
-        noise="per_client",
-        local=_shortened_change(estimator, mechanism),
-    )
+    unclipped = functools.partial(estimators.minibatch, clip_examples=False)
+    usual = _shortened_change, sampling.poisson(), unclipped
+    body = local_body("clip21_sgd2m", parts, *usual, channel=_learned())
     params = (momentum.SMOOTHNESS, GAP, *PRIVACY)
     rules = PaperRules(body)
     return by_rules(clip21_sgd2m, "Islamov et al., 2025", rules, params, follows=("lr",))
@@ -131,23 +123,12 @@ def alpha_normec(
 @cached
 def _normalized(unit: str, **parts: Any) -> Algorithm:
     choice("unit", unit, UNITS)
-    given = only("alpha_normec", parts, "sampler", "mechanism", "participation", "server")
-    sampler = given.pop("sampler", sampling.full())
+    local = functools.partial(_shortened_change, normalized=True)
+    roles = {"channel": _learned(), "server": servers.normalized()}
+    body = local_body("alpha_normec", parts, local, sampling.full(), estimators.minibatch, **roles)
     why = "whose statement for records knows full batches alone: leave the sampler or unit='record' out"
+    sampler = body.estimator.sampler
     applies(unit == "client" or sampler.whole, "alpha_normec", why, sampler=sampler)
-    estimator, mechanism = (
-        estimators.minibatch(sampler),
-        given.get("mechanism", mechanisms.gaussian()),
-    )
-    body = body_of(
-        given,
-        estimator=estimator,
-        mechanism=mechanisms.gaussian(),
-        channel=_learned(),
-        server=servers.normalized(),
-        noise="per_client",
-        local=_shortened_change(estimator, mechanism, normalized=True),
-    )
     params = (momentum.SMOOTHNESS, GAP, *PRIVACY)
     return by_rules(alpha_normec, "Shulgin et al., 2025", NormRules(body, unit), params)
 

@@ -22,7 +22,7 @@ import jax.numpy as jnp
 
 from jaxfl.algorithms.composition import by_rules
 from jaxfl.algorithms.dicesgd import claims
-from jaxfl.algorithms.numbers import GAP, PRIVACY, Draft, Parts, body_of, only
+from jaxfl.algorithms.numbers import GAP, PRIVACY, Draft, Parts, local_body
 from jaxfl.algorithms.roles import cached
 from jaxfl.core.provenance import made
 from jaxfl.core.types import (
@@ -41,7 +41,7 @@ from jaxfl.core.types import (
     ProblemFacts,
     PyTree,
 )
-from jaxfl.parts import estimators, mechanisms, momentum, sampling
+from jaxfl.parts import momentum, sampling
 from jaxfl.parts.gradients import at_point, evaluated, unclipped
 from jaxfl.parts.mechanisms import normal
 from jaxfl.privacy import events
@@ -72,19 +72,7 @@ def dice_sgd(**parts: Unpack[Parts]) -> Algorithm:
 
 @cached
 def _algorithm(**parts: Any) -> Algorithm:
-    given = only("dice_sgd", parts, "sampler", "mechanism", "participation", "server")
-    sampler = given.pop("sampler", sampling.poisson())
-    estimator, mechanism = (
-        estimators.minibatch(sampler),
-        given.get("mechanism", mechanisms.gaussian()),
-    )
-    body = body_of(
-        given,
-        estimator=estimator,
-        mechanism=mechanisms.gaussian(),
-        noise="per_client",
-        local=_error_feedback(estimator, mechanism),
-    )
+    body = local_body("dice_sgd", parts, _error_feedback, sampling.poisson())
     params = (momentum.SMOOTHNESS, GAP, *PRIVACY)
     return by_rules(dice_sgd, "Zhang et al., 2024", PaperRules(body), params, follows=("lr",))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 
 import jax
@@ -22,17 +23,21 @@ CLOSE = 1e-3  # of the bound
 
 
 def kernel(problem: Problem) -> None:
-    """Raise unless the kernel clips as its record says, on some records of the problem and on outliers."""
+    """Raise unless the kernel clips as its record says, on some records of the problem and on outliers.
+
+    It is asked to clip in both ways: of smooth clipping it computes the norms alone.
+    """
     model, rows = problem.model, min(ROWS, problem.m_max)
     batch = block(plain(problem).train, jnp.int32(0), jnp.int32(0), 1, rows)
     x = jax.random.normal(jax.random.key(0), (2, model.dim))
     reference = generic_kernel(model.loss, model.dim)
-    for factor in (1.0, OUTLIER):
+    for factor, smooth in itertools.product((1.0, OUTLIER), (False, True)):
         long = jax.tree.map(lambda a: a * factor if _real(a) else a, batch)
         norms = np.linalg.norm(reference.factors(x[0], long), axis=-1)
         middle = float(np.median([*norms[np.isfinite(norms)], 1.0]))
         for bound in (0.5 * middle, 10 * middle):
-            found, expected = (_clipped(each, x, long, bound) for each in (model.kernel, reference))
+            both = (each._replace(smooth=smooth) for each in (model.kernel, reference))
+            found, expected = (_clipped(each, x, long, bound) for each in both)
             sure = np.isfinite(expected).all(-1)
             apart = float(np.abs(found - expected)[sure].max(initial=0.0))
             confirm(
