@@ -179,7 +179,7 @@ def _right_in_the_mean(chosen: Compressor | None, receiver: Channel | Rule) -> N
     require(
         chosen is None or chosen.unbiased or receiver.corrects,
         lambda: f"is biased, and {receiver.name!r} messages do not correct that",
-        "take an unbiased one, such as random_k, or an algorithm for biased ones: ef21, ef_sgd, porter_dp",
+        "take an unbiased one, such as random_k, or an algorithm for biased ones: porter_dp, or ef21 and ef_sgd, which are not private",
         **{"compressor": getattr(chosen, "name", "")},
     )
 

@@ -120,6 +120,12 @@ def unseen(body: Any) -> bool:
     return body.mechanism.central or body.aggregation is not None
 
 
+def holds_data(part: Any) -> str:
+    """In words, that a part holds an array which may be data; empty if it holds none."""
+    data = next((a for a in arrays_of(part) if a.size > CONSTANTS), None)
+    return "" if data is None else f"holds an array of shape {data.shape}, which may be data"
+
+
 def undeclared(body: Any, role: str, part: Any) -> str:
     """What a part of the user's own lacks for a proof, in words; empty if nothing."""
     if role == KERNEL:
@@ -127,9 +133,8 @@ def undeclared(body: Any, role: str, part: Any) -> str:
         return "" if plain else "has a type of its own, or clips layer by layer"
     if type(part) not in provenance.RESTS:
         return "has a type of its own, which may do anything"
-    data = next((a for a in arrays_of(part) if a.size > CONSTANTS), None)
-    if data is not None:
-        return f"holds an array of shape {data.shape}, which may be data"
+    if lacking := holds_data(part):
+        return lacking
     if role == "estimator":
         return _of_estimator(part)
     if role == "sampler" and part.scheme is None:
@@ -186,9 +191,14 @@ def _foreign(algorithm: Algorithm, problem: Problem | None) -> Iterator[str]:
     if not provenance.own_body(body):
         yield f"the body of {algorithm.name!r}, which is not jaxfl's own"
         return
-    for role, part in users_parts(algorithm, problem).items():
+    found = users_parts(algorithm, problem)
+    for role, part in found.items():
         if lacking := undeclared(body, role, part):
             yield f"{in_words(role, part)}, which is not jaxfl's own and {lacking}"
+    for role, part in body.roles.items():
+        if role in LATER and role not in found and not provenance.own_part(part):
+            if lacking := holds_data(part):
+                yield f"{in_words(role, part)}, which is not jaxfl's own and {lacking}"
     if key not in _rounds:
         yield f"the {_changed(algorithm)} of {algorithm.name!r}, which compose did not make of its parts"
     elif (key, identity(algorithm.event)) not in _events:

@@ -59,6 +59,7 @@ TRACED = (
     "what a round computes with is traced: choose by jnp.where or jax.lax.cond, and apply neither "
     "float(), int(), bool() nor NumPy"
 )
+ABSENT = "give it, or let resolve compute it"
 TRACER_ERRORS = jax.errors.ConcretizationTypeError, jax.errors.TracerArrayConversionError
 
 
@@ -89,7 +90,7 @@ def blamed(what: str, *functions: Any) -> Iterator[None]:
             raise  # of JAX: the memory is too small
         if not frames and all(map(is_jaxfls, functions)):
             raise
-        way = TRACED if isinstance(error, TRACER_ERRORS) else ""
+        way = TRACED if isinstance(error, TRACER_ERRORS) else ABSENT * isinstance(error, KeyError)
         raise InputError(f"{what} raises {one_line(error)}", way).at(frames) from error
 
 

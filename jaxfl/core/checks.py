@@ -116,6 +116,11 @@ def one_key(key: Any, taker: str, several: str) -> Key:
         lambda: f"key has shape {key.shape}",
         lambda: f"{taker} takes one key, {several}",
     )
+    require(
+        "rbg" not in (kind := str(jax.random.key_impl(key))),
+        lambda: f"The key is of the generator {kind}, whose draws are not independent under vmap",
+        'make it with jax.random.key(seed, impl="threefry2x32")',
+    )
     return key  # type: ignore[no-any-return]
 
 

@@ -926,14 +926,14 @@ class Compressor(NamedTuple):
 
     Fields:
         name: how the part is called in records and messages.
-        omega: host: (d, values) -> omega, with E|C(v) - v|^2 <= omega |v|^2 for all v.
-        bits: host: (d, values) -> the bits of a message, and those that each selected coordinate of nonzero
-            weight adds; without ``select``, the first are all.
+        omega: host: (d, values) -> omega, with E|C(v) - v|^2 <= omega |v|^2 for all v; below 1 if biased.
+        bits: host: (d, values) -> two numbers: the bits of a message, and the bits that each selected
+            coordinate of nonzero weight adds to them, 0 without ``select``.
         select: (key, d, hp) -> coordinates and their weights, as d/k of random-k, in ``hp.caps["k"]``
             slots.  An empty slot has index d and weight 0, and what a slot draws does not depend on their
             number.  None: all coordinates.
         code: (key, v, hp) -> what arrives of the selected values, of the same shape; None: v.
-        resolve: host: (given, d) -> the values that are not given; raises for what does not fit.
+        resolve: host: (given, d) -> the missing values by name; raises for given ones that do not fit.
         capacity: host: (values, facts) -> slots of a selection, as {"k": slots}; {}: it has none.
         params: the hyper-parameters that it reads.
         unbiased: whether E C(v) = v.

@@ -24,6 +24,12 @@ pytestmark = pytest.mark.once
 VALUES = {"clip": 1.0, "lr": 0.1}
 
 
+def codes(code: Any) -> Any:
+    """A code of all coordinates."""
+    sizes = {"bits": lambda d, values: (32.0 * d, 0.0), "omega": lambda d, values: 1.0}
+    return compressors.identity()._replace(name="mine", code=code, unbiased=True, **sizes)
+
+
 def halved(link: Any, g: Any) -> Any:
     return g / 2
 
@@ -151,6 +157,18 @@ def test_data_in_a_part_have_no_claim() -> None:
     held = jnp.ones((20, 4))
     report = begun(own(channel=channel(lambda link, g: g * held[0]))).privacy()
     assert "holds an array of shape (20, 4), which may be data" in report.method
+    after_noise = codes(lambda key, v, hp: v + held[0])  # what is added may still be data
+    report = begun(own(compressor=after_noise)).privacy()
+    assert "'mine', which is not jaxfl's own and holds an array of shape (20, 4)" in report.method
+
+
+def test_parts_of_a_network_with_two_messages_are_probed() -> None:
+    """Porter's nodes send models and gradients."""
+    poisson = sampling.poisson()
+    drawn = poisson._replace(name="mine", draw=lambda *given: poisson.draw(*given))
+    made = jaxfl.algorithm("porter_dp", sampler=drawn)
+    report = jaxfl.simulate(made, usual(), rounds=2, eps=ASKED, lr=0.1, k=2).privacy()
+    assert "the sampler 'mine' as declared" in report.method
 
 
 @pytest.mark.parametrize(

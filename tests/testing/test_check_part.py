@@ -241,6 +241,19 @@ LYING: dict[str, tuple[Any, str]] = {
         "error",
     ),
     "negative bits": (mine(random_k, bits=lambda d, v: (-1.0, 32.0)), "bits"),
+    "one bit": (mine(random_k, bits=lambda d, v: (1.0, 0.0)), "apart takes"),
+    "a tail that is never sent": (
+        codes(
+            lambda key, v, hp: jnp.where(jnp.arange(v.size) < v.size // 4 * 4, v, 0),
+            omega=lambda d, v: 0.9,
+            unbiased=False,
+        ),
+        "error",
+    ),
+    "an error of unit vectors": (
+        codes(lambda key, v, hp: jnp.where((v != 0).sum() == 1, 2 * v, v), omega=lambda d, v: 0.0),
+        "should be",
+    ),
     # samplers
     "weights 1.01 times": (weighs(poisson, 1.01), "weight"),
     "always the first records": (mine(fixed, draw=of_the_first), "should be"),
@@ -261,7 +274,7 @@ LYING: dict[str, tuple[Any, str]] = {
     # mechanisms
     "nine tenths": (noise(lambda key, std, like: 0.9 * std * normal(key, like)), "declares"),
     "pairs of coordinates": (
-        noise(lambda key, std, like: std * jnp.repeat(normal(key, like[::2]), 2)),
+        noise(lambda key, std, like: std * jnp.repeat(normal(key, like[::2]), 2)[: like.size]),
         "correlation",
     ),
     "cut off": (noise(lambda key, std, like: std * normal(key, like).clip(-2, 2)), "declares"),
@@ -390,7 +403,8 @@ UNREFUTED: dict[str, tuple[str, ...]] = {
     ),
     "proven": (
         *("omega of another k", "a bias of 1 %", "a bias that is declared, and too large"),
-        *("negative bits", "a weight that is not returned", "a negative weight"),
+        *("negative bits", "one bit", "a tail that is never sent", "an error of unit vectors"),
+        *("a weight that is not returned", "a negative weight"),
         *("rows of another sum", "islands", "another first point"),
     ),
     "no claim": (
@@ -421,5 +435,7 @@ test_what_cannot_be_checked = refusals(
     (lambda: check_part(3), "3 is no part that can be checked alone"),
     (lambda: check_part(compressors.random_k(), kk=6), "kk"),
     (lambda: check_part(mechanisms.gaussian(), sigma=-1), "sigma = -1"),
+    (lambda: check_part(mine(random_k, select=lambda key, d, hp: key), k=6), "return a Draw"),
+    (lambda: check_part(mine(qsgd, omega=lambda d, v: v["s"]), levels=4), "let resolve compute it"),
     (lambda: check_algorithm("ldp_gd", None, leave_out=("descnt",)), "did you mean 'descent'"),
 )

@@ -98,6 +98,7 @@ def private_local_sgd(**parts: Unpack[Parts]) -> Algorithm:
             theta_i <- theta_i - eta (mean_{j in B} clip grad f_ij(theta_i) + b),  b ~ N(0, sigma^2 I)
         x <- (1/r) sum_{i in S} theta_i
 
+    Each step draws its noise b in :mod:`jaxfl.parts.local`.
     ``convex=True`` states that every example's clipped loss is convex and smooth (that of a linear
     model with one output and a convex regularizer is, that of a softmax is not): then the sum hides
     more than a message where a round uses no record twice, and otherwise only for tau = 1

@@ -161,7 +161,8 @@ def _seen(
     summed = body.aggregation is not None and body.aggregation.hides
 
     def read(sent: Array) -> Array:
-        return jnp.concatenate([sent[..., coordinates], sent @ direction[:, None]], -1).ravel()
+        each = sent.reshape(*sent.shape[:-1], -1, direction.size)  # a round may send two vectors
+        return jnp.concatenate([each[..., coordinates], each @ direction[:, None]], -1).ravel()
 
     def one(key: Key, rows: Array) -> Array:
         train = (problem.train[0].at[0].set(rows), problem.train[1].at[0].set(1.0))

@@ -13,7 +13,7 @@ from jaxfl.core.types import Hyper, Key, ProblemFacts
 
 __all__ = ["DRAWS", "FACTS", "FAST", "D", "Given", "M", "N", "hyper"]
 
-D, M, N = 24, 12, 9  # coordinates, records of a client, clients
+D, M, N = 23, 12, 9  # coordinates, which no number of blocks divides, records of a client, clients
 DRAWS = 4000
 FAST: dict[str, Any] = {"xla_backend_optimization_level": 0}  # compilation takes longer than runs
 FACTS = ProblemFacts(n=N, m=M, m_max=M, d=D, rounds=3, smoothness=None)

@@ -12,8 +12,10 @@ import numpy as np
 from jaxfl.algorithms.probes import clients, sums
 from jaxfl.algorithms.probes.given import DRAWS, D, Given, M, N, hyper
 from jaxfl.algorithms.probes.laws import ERRORS, confirm, equal, mean_is, scattered
+from jaxfl.core.calls import watched
 from jaxfl.core.errors import InputError, shown
 from jaxfl.core.params import check
+from jaxfl.core.provenance import own_part
 from jaxfl.core.types import (
     Aggregation,
     Array,
@@ -46,7 +48,7 @@ CLIENTS = Param("clients", "number of clients for which the graph is made", low=
 def check_part(
     part: Any, *, seed: int = 0, reads: Iterable[str] = (), **numbers: float
 ) -> tuple[str, ...]:
-    """Check that a part does what its record declares; return the names of what was checked.
+    """Check that a part does what its record declares; return the names of what could be checked.
 
     Args:
         part: a compressor, sampler, participation, mechanism, channel, server, estimator, local procedure,
@@ -74,9 +76,10 @@ def check_part(
     check(known, numbers, part.name)
     if isinstance(part, Compressor) and not numbers and "k" in {p.name for p in part.params}:
         numbers = {"k": D // 3}  # with one coordinate nothing can be sent twice
-    for one in checks.values():
-        one(part, Given(numbers, seed))
-    return tuple(checks)
+    if hasattr(part, "_fields") and not own_part(part):
+        part = watched(part, jax.ShapeDtypeStruct((D,), jnp.float32))
+    given = Given(numbers, seed)
+    return tuple(name for name, one in checks.items() if one(part, given) is not False)
 
 
 def check_privacy(
@@ -120,13 +123,15 @@ def _sent(part: Compressor, given: Given, d: int = D) -> tuple[Any, Any]:
 def _vectors() -> Array:
     rng = np.random.default_rng(0)
     few = np.where(np.arange(D) < 2, 3.0, 0.0)
-    return jnp.asarray(np.stack([rng.normal(size=D), few, np.ones(D)]), jnp.float32)
+    return jnp.asarray(
+        np.stack([rng.normal(size=D), few, np.ones(D), 3.0 * np.eye(D)[-1]]), jnp.float32
+    )
 
 
-def _coordinates(part: Compressor, given: Given) -> None:
+def _coordinates(part: Compressor, given: Given) -> bool:
     """Each coordinate is sent at most once: several noised copies of one value would reveal it."""
     if part.select is None:
-        return
+        return False
     values = {**given.numbers, **part.resolve(given.numbers, D)}
     live = _distinct(part, values, D, 500, given.seed)
     if part.fixed_size:
@@ -134,6 +139,7 @@ def _coordinates(part: Compressor, given: Given) -> None:
             (live.sum(1) == values["k"]).all(),
             f"The compressor {part.name!r} has fixed_size, and does not send k coordinates",
         )
+    return True
 
 
 def _distinct(
@@ -178,22 +184,23 @@ def _reach(part: Estimator, values: Mapping[str, Any], d: int) -> None:
     )
 
 
-def _mean(part: Compressor, given: Given) -> None:
+def _mean(part: Compressor, given: Given) -> bool:
     """E C(v) = v where it is ``unbiased``."""
     if not part.unbiased:
-        return
+        return False
     _, one = _sent(part, given)
     draw = jax.jit(jax.vmap(one, (0, None)))
     for v in _vectors():
         mean_is(
             np.asarray(draw(given.keys(), v), np.float64), np.asarray(v), f"C(v) of {part.name!r}"
         )
+    return True
 
 
-def _error(part: Compressor, given: Given) -> None:
+def _error(part: Compressor, given: Given) -> bool:
     """E|C(v) - v|^2 <= omega |v|^2."""
     if part.absolute:
-        return
+        return False
     values, one = _sent(part, given)
     omega, draw = float(part.omega(D, values)), jax.jit(jax.vmap(one, (0, None)))
     for v in _vectors():
@@ -202,14 +209,32 @@ def _error(part: Compressor, given: Given) -> None:
         allowed = omega * (1 + 1e-5) + ERRORS * ratio.std() / np.sqrt(DRAWS) + 1e-6
         found, said = ratio.mean(), f"The compressor {part.name!r} declares omega = {omega:.4g}"
         confirm(found <= allowed, f"{said}, and its error is {found:.4g} |v|^2")
+    return True
 
 
 def _bits(part: Compressor, given: Given) -> None:
-    """Bits are two finite numbers, and none is negative."""
-    found = part.bits(D, {**given.numbers, **part.resolve(given.numbers, D)})
+    """Bits are two finite numbers, and as many as tell the messages of some vectors apart.
+
+    The draw is the same for all vectors, since both ends may know it: the code of a message is no shorter
+    than the entropy of what is sent.
+    """
+    values, one = _sent(part, given)
+    found = part.bits(D, values)
     confirm(
         len(found) == 2 and np.isfinite(found).all() and min(found) >= 0,
         f"The bits of {part.name!r} are {found}, and should be two numbers of at least 0",
+    )
+    key, v = given.keys(1)[0], jax.random.normal(jax.random.key(given.seed), (DRAWS, D))
+    live = 0
+    if part.select is not None:
+        live = int((part.select(key, D, hyper(part, values)).weight != 0).sum())
+    sent = np.asarray(jax.jit(jax.vmap(one, (None, 0)))(key, v))
+    _, times = np.unique(sent, axis=0, return_counts=True)
+    least, said = float(-(times / DRAWS) @ np.log2(times / DRAWS)), found[0] + live * found[1]
+    confirm(
+        said >= least - 1e-6,
+        f"The bits of {part.name!r} are {said:.4g} for a message, and to tell its messages for "
+        f"{DRAWS} vectors apart takes {least:.4g}",
     )
 
 
@@ -510,7 +535,7 @@ def _steps(part: Server, given: Given) -> None:
     )
 
 
-CHECKS: dict[type, dict[str, Callable[[Any, Given], None]]] = {
+CHECKS: dict[type, dict[str, Callable[[Any, Given], bool | None]]] = {
     Compressor: {
         "coordinates": _coordinates,
         "mean": _mean,
