@@ -179,7 +179,8 @@ def _right_in_the_mean(chosen: Compressor | None, receiver: Channel | Rule) -> N
     require(
         chosen is None or chosen.unbiased or receiver.corrects,
         lambda: f"is biased, and {receiver.name!r} messages do not correct that",
-        "take an unbiased one, such as random_k, or an algorithm for biased ones: porter_dp, or ef21 and ef_sgd, which are not private",
+        "take an unbiased one, such as random_k, or an algorithm for biased ones: porter_dp, or ef21 and "
+        "ef_sgd, which are not private",
         **{"compressor": getattr(chosen, "name", "")},
     )
 
@@ -399,7 +400,7 @@ def plain(**defaults: Any) -> Callable[[Mapping[str, Any], ProblemFacts], Plan]:
                 N.default(name, value)
         usual = [name for name in ("eps", "sigma") if name in defaults][:1]
         N.asked = N.asked or noise_asked({name: defaults[name] for name in usual})
-        if isinstance(N.asked, Eps):
+        if "eps" in defaults or isinstance(N.asked, Eps):
             N.default("delta", usual_delta(facts.m_max), "min(0.001, 0.1/m)")
         return N.plan()
 

@@ -195,10 +195,10 @@ def _foreign(algorithm: Algorithm, problem: Problem | None) -> Iterator[str]:
     for role, part in found.items():
         if lacking := undeclared(body, role, part):
             yield f"{in_words(role, part)}, which is not jaxfl's own and {lacking}"
-    for role, part in body.roles.items():
-        if role in LATER and role not in found and not provenance.own_part(part):
-            if lacking := holds_data(part):
-                yield f"{in_words(role, part)}, which is not jaxfl's own and {lacking}"
+    roles: Any = getattr(body, "roles", {})
+    for role in roles.keys() & {*LATER} - found.keys():
+        if not provenance.own_part(roles[role]) and (lacking := holds_data(roles[role])):
+            yield f"{in_words(role, roles[role])}, which is not jaxfl's own and {lacking}"
     if key not in _rounds:
         yield f"the {_changed(algorithm)} of {algorithm.name!r}, which compose did not make of its parts"
     elif (key, identity(algorithm.event)) not in _events:

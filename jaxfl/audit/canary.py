@@ -119,6 +119,8 @@ def unseen(setup: Setup, turning: bool | int) -> tuple[str, ...]:
         return (*out, "what single clients send: of rounds that no parts describe it sees x alone")
     if not own_body(body) and turning is False:
         out.append(f"what rounds of {setup.algorithm.name!r} make of gradients that change")
+    if not own_body(body):
+        out.append("the noise of clients other than the first" + ": ask for clients = 3" * (n == 1))
     sampler, estimator, aggregation = body.estimator.sampler, body.estimator, body.aggregation
     if not own_part(sampler):
         out.append(f"how the sampler {sampler.name!r} draws records other than the first")

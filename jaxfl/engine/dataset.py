@@ -394,7 +394,7 @@ def _label(out: xarray.Dataset, planned: Planned) -> None:
         units, words = _words(name, planned.grid)
         words = words if data == "train" else words.replace("training", data)
         if stated:
-            words = words.replace("eps proven", "eps by the user's event, not checked,")
+            words = words.replace("eps proven", "eps by the user's event, not proven,")
         out[key].attrs.update(units=units, long_name=words)
     if "protects" in out:
         out["protects"].attrs["flag_meanings"] = "; ".join(PROTECTED)

@@ -143,7 +143,7 @@ def privacy(about: Mapping[str, Any]) -> str:
         why = found["method"] if found["method"].startswith("no claim: ") else ""
         words = why.replace("no claim", "no eps proven") or "no eps proven"
         return words + (f", where the paper's formula claims {claimed}" * finite) + after
-    said = {"U": "stated by the user, not checked,", "P": "proven if parts are as declared,"}
+    said = {"U": "stated by the user, not proven,", "P": "proven if parts are as declared,"}
     how = said.get(found.get("status"), "proven")
     words = f"eps = {proven:.4g}, delta = {delta:.3g} {how}"
     words += f" for {found['protects']}" if found.get("protects") else ""  # older files have none

@@ -55,7 +55,7 @@ STATUS: dict[str, str] = {
     Status.ESTABLISHED: "established: by published accountants",
     Status.DERIVED: "derived: by an elementary derivation of ours",
     Status.NEW: "new: its proof is sketched and checked numerically, not reviewed",
-    Status.STATED: "stated by the user: not checked",
+    Status.STATED: "stated by the user: not proven",
     Status.PROBED: "declared and probed: right if the parts are what the user declares",
 }
 

@@ -397,7 +397,7 @@ class Status(enum.StrEnum):
     ESTABLISHED = "E"  # published accountants
     DERIVED = "D"  # an elementary derivation, given in the docstrings
     NEW = "N"  # a proof that is sketched and checked numerically, and not reviewed
-    STATED = "U"  # the user's event, which nobody checked
+    STATED = "U"  # the user's event, which nobody proved
     PROBED = "P"  # what the user's parts declare, which a probe did not refute
     NONE = ""  # nothing is proven
 

@@ -65,7 +65,7 @@ class Sent(NamedTuple):
 
     Fields:
         message: what is sent.
-        coordinates: selected coordinates in it, ().
+        coordinates: those in it that the ``select`` of a compressor chose, (); without one it is not read.
         link: its new end of the channel.
         own: what it computed, of which g_i is the first.
     """

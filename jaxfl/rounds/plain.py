@@ -103,7 +103,8 @@ class Plain(Federated):
             shared, bases, more = refresh(coin, shared, bases, now.x, now.problem, hp)
             gradients = gradients + more
         gradients = gradients + jnp.sum(jnp.where(live, sent.own.gradients, 0))
-        coordinates = jnp.sum(jnp.where(live, sent.coordinates, 0))
+        selected = sent.coordinates if self.compressor.select else 0
+        coordinates = jnp.sum(jnp.where(live, selected, 0))
         info = Info(jnp.sum(live), coordinates, gradients, clamped)
         info = jax.tree.map(lambda a: a.astype(jnp.int32), info)
         return ServerState(t + 1, server, link, links, shared, local, bases), info

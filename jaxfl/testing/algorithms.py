@@ -13,16 +13,19 @@ import numpy as np
 
 from jaxfl.algorithms.composition import by_messages
 from jaxfl.algorithms.probes.laws import ERRORS, confirm, equal
+from jaxfl.algorithms.probes.probe import probed
 from jaxfl.algorithms.registry import one_algorithm
 from jaxfl.audit.attack import audit
 from jaxfl.core.errors import InputError, JaxflWarning, require
 from jaxfl.core.params import closest
+from jaxfl.core.provenance import own_body
 from jaxfl.core.schedules import Schedule
 from jaxfl.core.types import Algorithm, Hyper, Key, Problem
 from jaxfl.engine.functions import Functions, functions
 from jaxfl.engine.runs import totals
 from jaxfl.engine.simulate import simulate
 from jaxfl.engine.sweep import sweep
+from jaxfl.privacy.events import Kind
 from jaxfl.rounds import transcript
 
 __all__ = ["Checked", "check_algorithm"]
@@ -231,6 +234,15 @@ def _noise(one: Case) -> None:
     )
 
 
+def _probe(one: Case) -> None:
+    """The probe that precedes a run does not refute it [:mod:`jaxfl.algorithms.probes`]."""
+    values, d = one.run(1).values, one.problem.model.dim
+    found = probed(one.algorithm, one.problem, [values], d)
+    if found.kind not in (Kind.REFUTED, Kind.PROBED, Kind.STATED):
+        raise DoesNotApply(found.why or "its parts are jaxfl's")
+    confirm(found.kind != Kind.REFUTED, f"{one.algorithm.name}, {found.why}")
+
+
 def _attack(one: Case) -> None:
     """No attack on a few rounds succeeds more often than the event allows."""
     body = one.algorithm.body
@@ -240,7 +252,7 @@ def _attack(one: Case) -> None:
         n: v for n, v in one.numbers.items() if n not in ("k", "omega", "batch", "cohort", "delta")
     }
     wide = 8 if body.compressor.select is not None else 1
-    clients = 1 if body.participation.everyone else 3
+    clients = 1 if body.participation.everyone and own_body(body) else 3
     given = {"batch": 4, "cohort": 2, "k": max(1, wide // 2)}
     numbers |= {n: v for n, v in given.items() if n in one.algorithm.names}
     turning = body.estimator.points != 1 and body.local is None
@@ -277,5 +289,6 @@ CHECKS: dict[str, Callable[[Case], None]] = {
     "sweep": _sweep,
     "plain": _plain,
     "noise": _noise,
+    "probe": _probe,
     "attack": _attack,
 }

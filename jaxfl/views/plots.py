@@ -305,7 +305,7 @@ def _worth(cells: pandas.DataFrame, by_eps: bool) -> str:
     if not len(cells):
         return "not private, no noise"
     proven, unproven = cells["proven_eps"], bool(np.isinf(cells["proven_eps"]).any())
-    said = ["proven", "stated by the user, not checked", "proven if parts are as declared"]
+    said = ["proven", "stated by the user, not proven", "proven if parts are as declared"]
     how = next((said[i] for i in (1, 2) if (cells["stated"] == i).any()), said[0])
     words = f"ε {how}" if by_eps or proven.isna().all() else f"ε = {span(proven.dropna())} {how}"
     words = "no ε proven" if unproven else words

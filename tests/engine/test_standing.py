@@ -212,6 +212,6 @@ def test_noise_that_finish_lowers_is_flagged() -> None:
 
 
 def test_exports_of_what_nobody_checked_warn() -> None:
-    for kind, words in (("none", "no claim"), ("stated", "not checked")):
+    for kind, words in (("none", "no claim"), ("stated", "not proven")):
         with pytest.warns(JaxflWarning, match=words):
             simulated(kind).privacy().dp_event()

@@ -1,9 +1,11 @@
 """`jaxfl.testing.check_algorithm`: it passes every algorithm of jaxfl, and finds out those that lie."""
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import pytest
 from own import drawn_quietly
 from planned import federated
@@ -11,8 +13,10 @@ from rows import ROWS, Row, a_problem
 
 import jaxfl
 from jaxfl.algorithms import compose, plain
+from jaxfl.core.types import Hyper
 from jaxfl.parts import channels, estimators, mechanisms, sampling
 from jaxfl.privacy.events import Event, Mean, Sampling
+from jaxfl.rounds import Plain
 from jaxfl.testing import CheckFailed, check_algorithm
 from jaxfl.testing.algorithms import CHECKS
 
@@ -24,16 +28,32 @@ NUMBERS = {"clip": 1.0, "lr": 0.2, "batch": 4, "sigma": 0.02}
 def test_every_algorithm_of_jaxfl_is_what_it_says(row: Row) -> None:
     found = check_algorithm(row.name, row.problem, 20, **row.numbers)
     assert {"descent", "counts", "jit", "vmap", "scan", "sweep", "plain"} <= set(found.done)
-    assert set(found.left) <= {"resume", "noise", "attack"}
+    assert set(found.left) <= {"resume", "noise", "probe", "attack"}
 
 
 def made(event: Any = None, **parts: Any) -> jaxfl.Algorithm:
     return compose("mine", "", "", federated(**parts), plain(**NUMBERS), event=event)
 
 
-def understated(values: Any, facts: Any) -> Event:
+def stated(values: Any, facts: Any, less: float = 1.0) -> Event:
     rows = Sampling("full", facts.m, facts.m)
-    return Event(rows, Mean(values["clip"] / 10), values["sigma"], int(values["rounds"]))
+    return Event(rows, Mean(values["clip"] / less), values["sigma"], int(values["rounds"]))
+
+
+understated = functools.partial(stated, less=10.0)
+
+
+class Loud(Plain):
+    """The first client alone adds the noise of the event."""
+
+    def client(self, now: Any, me: Any) -> Any:
+        sigma = now.hp["sigma"] * jnp.where(me.index == 0, 1.0, 0.1)
+        hp = Hyper({**now.hp.values, "sigma": sigma}, now.hp.capacity)
+        return super().client(now._replace(hp=hp), me)
+
+
+def loud() -> jaxfl.Algorithm:
+    return compose("mine", "", "", Loud(*federated(**FULL)), plain(**NUMBERS), event=stated)
 
 
 def rising() -> jaxfl.Algorithm:
@@ -62,16 +82,20 @@ LYING: dict[str, tuple[Callable[[], jaxfl.Algorithm], str, str]] = {
     "a quiet draw": (lambda: made(mechanism=QUIET), "noise", "declares"),
     "long messages": (lambda: made(**FULL, channel=LONG), "attack", "An attack"),
     "an understated event": (lambda: made(understated, **FULL), "attack", "An attack"),
+    "noise of one client alone": (loud, "probe", "an attack on 3 rounds"),
     "a loss that rises": (rising, "descent", "rises"),
     "a count of Python": (forgetful, "scan", "differ"),
 }
 
 
-@pytest.mark.parametrize("case", LYING)
+MARKS = {"noise of one client alone": pytest.mark.plain}
+
+
+@pytest.mark.parametrize("case", [pytest.param(name, marks=MARKS.get(name, ())) for name in LYING])
 def test_an_algorithm_that_lies_is_found_out(case: str) -> None:
     make, check, word = LYING[case]
     others = tuple(name for name in CHECKS if name != check)
-    how: Any = {"sigma": 0.5} if check == "attack" else {}
+    how: Any = {"sigma": 0.5} if check in ("attack", "probe") else {}
     with pytest.raises(CheckFailed, match=word):
         check_algorithm(make(), a_problem(), 10, leave_out=others, **how)
 

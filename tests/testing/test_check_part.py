@@ -366,7 +366,8 @@ def test_every_part_of_jaxfl_is_what_it_declares(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", tiers(LYING, "terms 1.01 times", "the same clients in every round", "longer words")
+    "name",
+    tiers(LYING, "one bit", "terms 1.01 times", "the same clients in every round", "longer words"),
 )
 def test_a_part_that_lies_is_found_out(name: str) -> None:
     part, word = LYING[name]

@@ -1,15 +1,16 @@
 """An attack on the first rounds of a composition, before it runs.
 
-Two worlds differ in one record, as long as numbers allow.  An adversary who sees the points of the rounds,
-and the first client's messages or the sum that hides them, tells the worlds apart by a linear rule, and
-certifies an eps by how often that succeeds [:mod:`jaxfl.privacy.decisions`].  The composition is refuted
-where its event allows less.
+Two worlds differ in one record of the first or of the last client, as long as numbers allow.  An adversary
+who sees the points of the rounds, and that client's messages or the sum that hides them, tells the worlds
+apart by a linear rule, and certifies an eps by how often that succeeds [:mod:`jaxfl.privacy.decisions`].
+The composition is refuted where its event allows less.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, TypeAlias
 
@@ -46,7 +47,7 @@ ELSEWHERE = frozenset({"eps", "delta", "sigma", "rho", "rounds", "batch", "cohor
 
 
 class Worlds(NamedTuple):
-    """A composition on a small problem, and the records of the first client in both worlds."""
+    """A composition on a small problem, and the records of a client in both worlds."""
 
     algorithm: Algorithm
     problem: Problem
@@ -115,12 +116,12 @@ def _worlds(algorithm: Algorithm, values: Mapping[str, Any], d: int) -> Worlds:
 
 
 def _statistics(worlds: Worlds, seeds: Iterable[int]) -> Iterator[tuple[Floats, Floats]]:
-    """Yield rules in both worlds, (runs, rules), which a quarter of the runs of each seed fits."""
+    """Yield rules in both worlds, (runs, rules), which a quarter of the runs fits, by seed and client."""
     some = np.unique(np.linspace(0, worlds.direction.size - 1, COORDINATES).astype(int))
     given = worlds.records, worlds.problem, worlds.hp, worlds.direction, some
-    for seed in seeds:
+    for seed, client in itertools.product(seeds, (0, CLIENTS - 1)):
         keys = jax.random.split(jax.random.key(seed), RUNS)
-        seen = np.asarray(_seen(worlds.algorithm, keys, *given), np.float64)
+        seen = np.asarray(_seen(worlds.algorithm, keys, jnp.int32(client), *given), np.float64)
         require(np.isfinite(seen).all(), "its messages are not finite")
         yield _rules(seen)
 
@@ -146,6 +147,7 @@ def _rules(seen: Floats) -> tuple[Floats, Floats]:
 def _seen(
     algorithm: Algorithm,
     keys: Key,
+    client: Array,
     records: Array,
     problem: Problem,
     hp: Hyper,
@@ -165,10 +167,11 @@ def _seen(
         return jnp.concatenate([each[..., coordinates], each @ direction[:, None]], -1).ravel()
 
     def one(key: Key, rows: Array) -> Array:
-        train = (problem.train[0].at[0].set(rows), problem.train[1].at[0].set(1.0))
+        train = (problem.train[0].at[client].set(rows), problem.train[1].at[client].set(1.0))
         here = dataclasses.replace(problem, train=train)
         told = by_messages(algorithm) if listens else algorithm
-        x, sent = observed(told, ROUNDS, key, here, hp, listens=listens, summed=summed)
+        given = told, ROUNDS, key, here, hp
+        x, sent = observed(*given, listens=listens, summed=summed, client=client)
         if listens and body.fused:  # its own rounds compute no message, and draw the mean's noise
             x, _ = observed(algorithm, ROUNDS, key, here, hp, listens=False)
         steps = read(jnp.mean(x[1:] - x[:-1], axis=1))

@@ -124,8 +124,9 @@ def observed(
     *,
     listens: bool,
     summed: bool = False,
+    client: Array | int = 0,
 ) -> tuple[Array, Any]:
-    """The points, and what the first client sends, (T, 1, d) and 0 where it is absent.
+    """The points, and what one client sends, (T, 1, d) and 0 where it is absent.
 
     If messages are ``summed``, it is their mean.
     """
@@ -143,8 +144,8 @@ def observed(
         view = body.view(key, state, problem, hp)
         if summed:
             return view.mean[None]
-        first = (view.clients == 0) & (view.weight > 0)
-        return jnp.sum(jnp.where(first[:, None], view.messages, 0), axis=0)[None]
+        its = (view.clients == client) & (view.weight > 0)
+        return jnp.sum(jnp.where(its[:, None], view.messages, 0), axis=0)[None]
 
     def step(state: PyTree, _: None) -> tuple[PyTree, Any]:
         message = sent(state)

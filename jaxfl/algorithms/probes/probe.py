@@ -60,17 +60,19 @@ def _probed(
     found: Standing,
 ) -> Standing:
     words = ", ".join(in_words(*pair) for pair in mine.items())
-    words = words or f"the event of {algorithm.name!r}"
+    what = words = words or f"the event of {algorithm.name!r}"
     try:
         if KERNEL in mine and problem is not None:
+            what = in_words(KERNEL, mine[KERNEL])
             kernels.kernel(problem)
         with jax.enable_x64(False):
             for role in mine.keys() - {KERNEL}:
-                own = _own({role: mine[role]}, values)
+                what, own = in_words(role, mine[role]), _own({role: mine[role]}, values)
                 parts.check_privacy(mine[role], values, d, unseen(algorithm.body), **own)
+            what = words
             attack(algorithm, values, d)
     except CheckFailed as wrong:
-        return Standing(Kind.REFUTED, f"no claim: a probe refutes {words}: {wrong}")
+        return Standing(Kind.REFUTED, f"no claim: a probe refutes {what}: {wrong}")
     except Exception as error:
         if found.kind == Kind.STATED:  # the user's word, on which no probe could look
             return found
