@@ -31,7 +31,7 @@ HEAD = """\
 Which algorithm at which eps, bits and heterogeneity? All private algorithms of jaxfl, at equal *proven*
 eps and delta = {delta:g}, tuned alike.
 
-- **Rounds are an axis.** Each number of rounds calibrates its own noise; nothing is read off a longer curve.
+- **Rounds are an axis.** Each number of rounds has noise of its own; nothing is read off a longer curve.
 - **Equal effort.** At each eps and number of rounds an algorithm has six combinations of compression or
   clip with batch or local steps, and six step sizes. Where a winner has the smallest or the largest step
   size, more are tried. Networks keep the better half of the step sizes as rounds grow.
@@ -42,8 +42,9 @@ eps and delta = {delta:g}, tuned alike.
 - **Only equals compete.** Leaders and ranks are among algorithms whose eps protects the same from the same
   adversary. Others stand in the same pictures.
 
-`python benchmarks/field.py run` computes the runs, and `python benchmarks/field.py page` writes this page and
-its pictures from `benchmarks/results/field/field.nc`. No eps covers the choices ([privacy](privacy.md)).
+`python benchmarks/field.py run` computes the runs, and `python benchmarks/field.py page` writes this page
+and its pictures from `benchmarks/results/field/field.nc`. No eps covers these choices
+([privacy](privacy.md#the-best-of-several-runs)).
 """
 MINIATURE = "\n**A miniature, which shows that the benchmark works: its numbers say nothing.**\n"
 
@@ -147,9 +148,9 @@ def _answers(ds: xarray.Dataset) -> Iterator[str]:
                 name = best_of(here.sel(budget=budget), names)
                 if name is not None:
                     led.setdefault(name, []).append(budget)
-            said = "; ".join(f"`{name}` leads at {_listed(at)}" for name, at in led.items())
+            said = "; ".join(f"`{name}` at {_listed(at)}" for name, at in led.items())
             if led:
-                yield f"- **{setting}, ε = {eps:g}.** {said}. {_compression(here, names)}\n"
+                yield f"- **{setting}, ε = {eps:g}.** Best: {said}. {_compression(here, names)}\n"
     yield f"\nAhead and behind: by more than {ERRORS:g} standard errors of the paired difference.\n"
 
 
@@ -167,8 +168,10 @@ def _compression(here: xarray.Dataset, names: Sequence[str]) -> str:
         mean, error = estimate(accuracy.sel(algorithm=one) - accuracy.sel(algorithm=other))
         side = "ahead" if mean > ERRORS * error else "behind" if mean < -ERRORS * error else "even"
         sides[side].append(budget)
+    alone = sides.pop("alone")
     said = [f"{side} at {_listed(budgets)}" for side, budgets in sides.items() if budgets]
-    return f"Compression is {', '.join(said)}." if said else ""
+    words = f"Compression is {', '.join(said)}." if said else ""
+    return words + f" Nothing else fits into {_listed(alone)}." * bool(alone)
 
 
 def _claims(ds: xarray.Dataset) -> str:

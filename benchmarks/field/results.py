@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas
 import xarray
+from scipy.stats import rankdata
 
 from field.contenders import Contender
 from field.tuning import Tuned, axes_of
@@ -130,7 +131,8 @@ def _plain(ds: xarray.Dataset) -> xarray.Dataset:
     """Single precision, and texts without missing ones."""
     texts = ("others", "left_out", "protects")
     out = {name: ds[name].astype(np.float32) for name in ds.data_vars if name not in texts}
-    return ds.assign(out, **{name: ds[name].fillna("").astype(str) for name in texts})
+    out |= {name: ds[name].fillna("").astype(str) for name in texts}
+    return ds.assign(out)
 
 
 def save(ds: xarray.Dataset, path: Path) -> None:
@@ -176,7 +178,11 @@ def ranks(ds: xarray.Dataset, names: Sequence[str]) -> dict[tuple[str, str], Est
         here = ds["accuracy"].sel(setting=setting, algorithm=list(names))
         here = here.dropna("algorithm", how="all")
         asked = here.notnull().any(("algorithm", "seed"))
-        order = (-here.fillna(-1.0)).rank("algorithm").where(asked).mean(("eps", "budget"))
+        dims, last = [["algorithm"]], {"axis": -1}
+        order = xarray.apply_ufunc(
+            rankdata, -here.fillna(-1.0), input_core_dims=dims, output_core_dims=dims, kwargs=last
+        )
+        order = order.where(asked).mean(("eps", "budget"))
         for name in here["algorithm"].values.tolist():
             out[setting, name] = estimate(order.sel(algorithm=name))
     return out
@@ -193,7 +199,7 @@ def best_of(cell: xarray.Dataset, names: Sequence[str]) -> str | None:
     """The best of these algorithms by the validation accuracy of all seeds; None if none ran."""
     mean = cell["validation"].sel(algorithm=list(names)).mean("seed", skipna=False)
     mean = mean.dropna("algorithm")
-    return str(mean["algorithm"].values[int(mean.argmax())]) if mean.size else None
+    return str(mean["algorithm"].values[int(np.argmax(mean.values))]) if mean.size else None
 
 
 def judged(ds: xarray.Dataset, claim: Claim) -> Verdict:

@@ -148,7 +148,7 @@ def _seconds(folder: Path) -> float:
     """From the plans of the sweeps in a folder to their results."""
     results = [*folder.glob("*/result.nc")]
     began = [(result.parent / "planned.jsonl").stat().st_mtime for result in results]
-    return sum(r.stat().st_mtime - b for r, b in zip(results, began, strict=True))
+    return sum(max(r.stat().st_mtime - b, 0.0) for r, b in zip(results, began, strict=True))
 
 
 # --- the choice ------------------------------------------------------------------------------------
