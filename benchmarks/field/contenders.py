@@ -26,7 +26,7 @@ class Contender(NamedTuple):
     step: str = "lr"  # the hyper-parameter that sets the length of steps
     scale: float = 1.0  # of its grid
     tuned: Mapping[str, tuple[float, ...]] | None = None  # six combinations; None: by the rule
-    fixed: Mapping[str, float] = {}
+    fixed: Mapping[str, Any] = {}
     one_pass: bool = False  # each record is used once: batches follow from the rounds
     convex: bool = False  # made for convex losses
     pooled: bool = False  # one node holds all records
@@ -45,7 +45,9 @@ def _with(name: str, of: str, parts: Callable[[], dict[str, Any]], **more: Any) 
     return Contender(name, lambda: algorithm(of, **parts()), **more)
 
 
-WIDE = {"diameter": 30.0}  # of the set of Gao et al. and of Reshef and Levy, which ends far away
+WIDE: dict[str, Any] = {
+    "diameter": 30.0
+}  # of the set of Gao et al. and of Reshef and Levy, which ends far away
 PHASES = {"phases": (1, 3)}
 CONTENDERS = (
     # the server sees every message

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -102,7 +102,10 @@ def front(ds: xarray.Dataset, setting: str) -> Figure:
             for name in names:
                 x, y, error = _points(ds.sel(setting=setting, algorithm=name, eps=eps))
                 if name in drawn:
-                    look = {"color": drawn.index(name), "style": style % len(STYLES)}
+                    look: dict[str, Any] = {
+                        "color": drawn.index(name),
+                        "style": style % len(STYLES),
+                    }
                     lines.append(Line(name, x, y, np.array([error, error]), **look))
                 else:
                     pale.append(Line("", x, y, None, PALE, style % len(STYLES), width=0.6))
@@ -210,8 +213,8 @@ def _leader(accuracy: xarray.DataArray, name: str | None, names: Sequence[str]) 
 
 def _outcomes(ds: xarray.Dataset, setting: str) -> Iterator[str]:
     """All that is known of each algorithm at its largest budget and the middle eps."""
-    heads = "algorithm", "test accuracy", "test loss", "worst client", "Mbit", "gradients"
-    heads = (*heads, "proven ε", "rounds", "step", "chosen", "seconds")
+    heads = ["algorithm", "test accuracy", "test loss", "worst client", "Mbit", "gradients"]
+    heads += ["proven ε", "rounds", "step", "chosen", "seconds"]
     eps = ds["eps"].values[ds.sizes["eps"] // 2]
     yield f"\nEach algorithm at its largest budget, ε = {eps:g}. The worst tenth is one client of ten.\n"
     for what, names in groups(ds).items():

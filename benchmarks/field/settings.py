@@ -5,12 +5,13 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from jaxfl import InputError, Problem, data, make_problem, models
 from jaxfl.data import ClientData
+from jaxfl.types import Model
 
 __all__ = ["CLIENTS", "DELTA", "EPS", "SETTINGS", "Setting", "miniature", "named", "posed"]
 
@@ -28,7 +29,7 @@ class Setting(NamedTuple):
     name: str
     words: str
     make: Callable[[int | None], ClientData]  # of this many records of each client, or of all
-    model: Callable[[bool], models.Model]  # or its miniature
+    model: Callable[[bool], Model]  # or its miniature
     rounds: tuple[int, ...]  # an axis: each number calibrates its own noise
     batches: tuple[int, int, int]
     steps: tuple[float, ...]
@@ -50,7 +51,7 @@ class Setting(NamedTuple):
         return {each: 32.0 * d * CLIENTS * each for each in times}
 
 
-def _split(name: str, how: str, records: int | None, **options: float) -> ClientData:
+def _split(name: str, how: str, records: int | None, **options: Any) -> ClientData:
     rows = data.load(name)
     if records is not None:
         first = CLIENTS * records
@@ -76,21 +77,21 @@ def _characters(records: int | None) -> ClientData:
     return data.from_clients(clients, test=tests, classes=LETTERS)
 
 
-def _lstm(small: bool) -> models.Model:
+def _lstm(small: bool) -> Model:
     return models.char_lstm(WINDOW, LETTERS, hidden=16 if small else 64)
 
 
-def _cnn(small: bool) -> models.Model:
+def _cnn(small: bool) -> Model:
     if small:
         return models.cnn(784, 10, channels=(4, 8), hidden=16)
     return models.cnn(784, 10, channels=(8, 16), hidden=64)
 
 
-def _logistic(small: bool) -> models.Model:
+def _logistic(small: bool) -> Model:
     return models.logistic(123)
 
 
-def _mlp(small: bool) -> models.Model:
+def _mlp(small: bool) -> Model:
     return models.mlp(784, 16 if small else 64, 10)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas
@@ -99,7 +99,8 @@ def _cells(
 ) -> pandas.DataFrame:
     """The last values of a sweep in a folder of this name: computed, resumed, or read if it is whole."""
     out = job.folder / setting.name / contender.name / name
-    grid = {"eps": list(eps), **{axis: list(values) for axis, values in axes.items()}}
+    grid: dict[str, Any] = {"eps": list(eps)}
+    grid |= {axis: list(values) for axis, values in axes.items()}
     if (out / "result.nc").exists():
         ds = jaxfl.load(out / "result.nc")
         if _whole(ds, grid):
