@@ -29,6 +29,7 @@ from field.page import write
 from field.results import collected, leaders, load, merged, save
 from field.settings import CLIENTS, EPS, SETTINGS, Setting, miniature, named
 from field.tuning import SEEDS, Job, Tuned, tune
+from xarray import Dataset
 
 from jaxfl import InputError
 
@@ -133,21 +134,38 @@ def _run(asked: argparse.Namespace) -> None:
     about = {"miniature": "yes" if asked.quick else "no", "added": " ".join(asked.add)}
     _plan(asked)
     found: dict[tuple[str, str], Tuned] = {}
+
+    def compute(setting: Setting, contender: Contender) -> None:
+        nonlocal ds
+        found[setting.name, contender.name] = tune(job, setting, contender)
+        ds = merged(ds, collected(found, among, **about))
+        save(ds, file)
+
+    # settings of one model share the programs of an algorithm, which are forgotten after a while
+    fast = [
+        (setting, chosen(setting, among, asked.only)) for setting in settings if not setting.leaders
+    ]
+    for contender in among:
+        for setting, some in fast:
+            if contender in some:
+                compute(setting, contender)
     for setting in settings:
-        some = chosen(setting, among, asked.only)
-        if setting.leaders and not asked.add:
-            if ds is None or LEADING not in ds["setting"]:
-                raise InputError(
-                    f"{setting.name} takes the leaders of {LEADING}", f"run {LEADING} first"
-                )
-            best = leaders(ds, LEADING)
-            some = [contender for contender in some if contender.name in best]
-        for contender in some:
-            found[setting.name, contender.name] = tune(job, setting, contender)
-            ds = merged(ds, collected(found, among, **about))
-            save(ds, file)
+        for contender in _leading(setting, among, asked, ds) if setting.leaders else ():
+            compute(setting, contender)
     if ds is not None:
         print(*write(ds, folder / "field.md"), sep="\n")
+
+
+def _leading(
+    setting: Setting, among: Sequence[Contender], asked: argparse.Namespace, ds: Dataset | None
+) -> list[Contender]:
+    """The leaders of the faster network, or those that are added."""
+    if asked.add:
+        return chosen(setting, among, asked.only)
+    if ds is None or LEADING not in ds["setting"]:
+        raise InputError(f"{setting.name} takes the leaders of {LEADING}", f"run {LEADING} first")
+    best = leaders(ds, LEADING)
+    return [contender for contender in among if contender.name in best]
 
 
 if __name__ == "__main__":

@@ -132,7 +132,7 @@ def knobs(contender: Contender, setting: Setting, rounds: int) -> dict[str, Sequ
     return out
 
 
-def chosen(setting: Setting, among: tuple[Contender, ...], only: list[str]) -> list[Contender]:
+def chosen(setting: Setting, among: Sequence[Contender], only: Sequence[str]) -> list[Contender]:
     """Those that fit the setting: convex methods for convex losses, heavy ones for small models."""
     fit = [c for c in among if setting.convex or (c.light and not c.convex)]
     return [c for c in fit if not only or c.name in only]

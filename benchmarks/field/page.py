@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from field.results import CLAIMS, ERRORS, best_of, estimate, groups, judged, ranks
+from field.results import CLAIMS, ERRORS, best_of, estimate, groups, judged, leaders, ranks
 from field.settings import DELTA, SETTINGS
 from jaxfl.views import words
 from jaxfl.views.ink import Line, Panel, picture, save
@@ -20,8 +20,14 @@ if TYPE_CHECKING:
 
 __all__ = ["front", "page", "write"]
 
-DRAWN, BESIDE = 6, 2  # lines in colour: of the largest group, and of each other
-STYLES = "solid", "dashed", "dotted", "dash-dotted"
+STYLES: dict[str, Any] = {
+    "solid": "solid",
+    "dashed": (0, (5, 1.5)),
+    "dotted": (0, (1.5, 1.2)),
+    "dash-dotted": (0, (5, 1.2, 1.5, 1.2)),
+    "long dashes": (0, (9, 2)),
+    "sparse dots": (0, (1.5, 3)),
+}
 PALE = "#CCCCCC"
 HEAD = """\
 <!-- Written by `python benchmarks/field.py page`; do not edit by hand. -->
@@ -95,33 +101,31 @@ def _largest(ds: xarray.Dataset) -> list[str]:
 
 def front(ds: xarray.Dataset, setting: str) -> Figure:
     """Test accuracy against bits, a panel for each eps, a line style for each group."""
-    drawn, panels, styles = _drawn(ds, setting), [], dict(zip(groups(ds), STYLES * 2, strict=False))
+    drawn, panels, styles = _drawn(ds, setting), [], dict(zip(groups(ds), STYLES, strict=False))
     for eps in ds["eps"].values:
         pale, lines = [], []
-        for style, names in enumerate(groups(ds).values()):
+        for what, names in groups(ds).items():
+            style = STYLES[styles[what]]
             for name in names:
                 x, y, error = _points(ds.sel(setting=setting, algorithm=name, eps=eps))
                 if name in drawn:
-                    look: dict[str, Any] = {
-                        "color": drawn.index(name),
-                        "style": style % len(STYLES),
-                    }
-                    lines.append(Line(name, x, y, np.array([error, error]), **look))
+                    band = np.array([error, error])
+                    lines.append(Line(name, x, y, band, drawn.index(name), style))
                 else:
-                    pale.append(Line("", x, y, None, PALE, style % len(STYLES), width=0.6))
+                    pale.append(Line("", x, y, None, PALE, style, width=0.6))
         across = "uplink of all clients (Mbit)"
         panels.append(Panel(f"ε = {eps:g}", across, "test accuracy", pale + lines, True, False))
-    notes = [f"{style.capitalize()}: ε protects {what}." for what, style in styles.items()]
+    shown = [(style, what.split(", from an adversary who sees ")) for what, style in styles.items()]
+    notes = [f"{style.capitalize()}: ε of {whose}; seen: {seen}." for style, (whose, seen) in shown]
     notes.append("A point: the best cell that sends no more. Bands: standard error. Grey: others.")
     return picture(setting, [panels], notes)
 
 
 def _drawn(ds: xarray.Dataset, setting: str) -> list[str]:
-    """The algorithms in colour: the best ranks of each group, LDP-SGD, and what was added."""
-    out = ["ldp_sgd"]
+    """The algorithms in colour: the leaders of the largest group, the best of each other, and the added."""
+    out = ["ldp_sgd", *leaders(ds, setting)]
     for names in groups(ds).values():
-        found = {name: rank.mean for (of, name), rank in ranks(ds, names).items() if of == setting}
-        out += sorted(found, key=lambda n: found[n])[: DRAWN if len(names) > DRAWN else BESIDE]
+        out += leaders(ds, setting, names, 1) if names != _largest(ds) else []
     return list(dict.fromkeys([*out, *str(ds.attrs.get("added", "")).split()]))
 
 
@@ -234,17 +238,18 @@ def _outcomes(ds: xarray.Dataset, setting: str) -> Iterator[str]:
 
 
 def _ranks(ds: xarray.Dataset) -> Iterator[str]:
-    yield "Mean rank by test accuracy, over eps, budgets and seeds; 1 is the best. "
-    yield "An algorithm whose cheapest cell exceeds a budget ranks last there.\n"
+    yield "Mean rank by test accuracy over eps, budgets and seeds, and over eps and seeds at the largest "
+    yield "budget; 1 is the best. An algorithm whose cheapest cell exceeds a budget ranks last there.\n"
     settings = ds["setting"].values.tolist()
+    heads = ["algorithm"] + [f"{s}, {of}" for s in settings for of in ("all budgets", "largest")]
     for what, names in groups(ds).items():
-        found = ranks(ds, names)
-        mean = {n: np.mean([r.mean for (_, of), r in found.items() if of == n]) for n in names}
-        rows = [
-            [f"`{name}`", *(_words(found[s, name]) if (s, name) in found else "" for s in settings)]
-            for name in sorted(names, key=lambda n: float(mean[n]))
-        ]
-        yield f"\nε protects {what}:\n\n{_table(['algorithm', *settings], rows)}"
+        each = [ranks(ds, names, largest=largest) for largest in (False, True)]
+        mean = {n: np.mean([r.mean for (_, of), r in each[0].items() if of == n]) for n in names}
+        rows = []
+        for name in sorted(names, key=lambda n: float(mean[n])):
+            found = [ranked.get((setting, name)) for setting in settings for ranked in each]
+            rows.append([f"`{name}`", *("" if rank is None else _words(rank) for rank in found)])
+        yield f"\nε protects {what}:\n\n{_table(heads, rows)}" if len(names) > 1 else ""
 
 
 def _effort(ds: xarray.Dataset) -> Iterator[str]:

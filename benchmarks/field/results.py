@@ -167,18 +167,20 @@ def groups(ds: xarray.Dataset) -> dict[str, list[str]]:
     return out
 
 
-def ranks(ds: xarray.Dataset, names: Sequence[str]) -> dict[tuple[str, str], Estimate]:
+def ranks(
+    ds: xarray.Dataset, names: Sequence[str], *, largest: bool = False
+) -> dict[tuple[str, str], Estimate]:
     """The mean rank of each of these algorithms in each setting, over eps, budgets and seeds.
 
     1 is the best test accuracy of a seed.  An algorithm without a cell at a budget ranks last.  The
-    standard error is that of the means of the seeds.
+    standard error is that of the means of the seeds.  ``largest``: at the largest budget alone.
     """
-    out = {}
+    out, dims, last = {}, [["algorithm"]], {"axis": -1}
     for setting in ds["setting"].values.tolist():
         here = ds["accuracy"].sel(setting=setting, algorithm=list(names))
-        here = here.dropna("algorithm", how="all")
+        here = here.dropna("algorithm", how="all").dropna("budget", how="all")
+        here = here.isel(budget=slice(-1, None)) if largest else here
         asked = here.notnull().any(("algorithm", "seed"))
-        dims, last = [["algorithm"]], {"axis": -1}
         order = xarray.apply_ufunc(
             rankdata, -here.fillna(-1.0), input_core_dims=dims, output_core_dims=dims, kwargs=last
         )
@@ -188,11 +190,18 @@ def ranks(ds: xarray.Dataset, names: Sequence[str]) -> dict[tuple[str, str], Est
     return out
 
 
-def leaders(ds: xarray.Dataset, setting: str) -> list[str]:
-    """The six best ranks of the group with most members."""
-    names = max(groups(ds).values(), key=len)
-    found = {name: rank.mean for (of, name), rank in ranks(ds, names).items() if of == setting}
-    return sorted(found, key=lambda name: found[name])[:LEADERS]
+def leaders(
+    ds: xarray.Dataset, setting: str, names: Sequence[str] = (), number: int = LEADERS
+) -> list[str]:
+    """The best ranks over all budgets and at the largest, in turn, of the group with most members."""
+    names = names or max(groups(ds).values(), key=len)
+    lists = []
+    for largest in (False, True):
+        found = ranks(ds, names, largest=largest)
+        mean = {name: rank.mean for (of, name), rank in found.items() if of == setting}
+        lists.append(sorted(mean, key=lambda name: mean[name]))
+    both = [name for pair in zip(*lists, strict=True) for name in pair]
+    return list(dict.fromkeys(both))[:number]
 
 
 def best_of(cell: xarray.Dataset, names: Sequence[str]) -> str | None:

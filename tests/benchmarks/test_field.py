@@ -68,7 +68,7 @@ def made(accuracy: dict[str, list[list[float]]]) -> xarray.Dataset:
         for n in ("tried", "added", "open", "bound", "seconds")
     }
     texts = {
-        name: (dims[:2], np.full((1, len(accuracy)), "a record"))
+        name: (dims[:2], np.full((1, len(accuracy)), "it, from an adversary who sees all"))
         for name in ("protects", "left_out")
     }
     ds = xarray.Dataset(every | totals | cells | counts | texts)
@@ -117,6 +117,7 @@ def test_ranks_have_the_errors_of_their_seeds_and_missing_ones_are_last() -> Non
     assert found["a9a-label", "a"].mean == pytest.approx((1 + 1 + 1.5) / 3)
     assert found["a9a-label", "a"].error == pytest.approx(1 / 6)
     assert found["a9a-label", "b"] == (3.0, 0.0)
+    assert ranks(ds, ["a", "b", "c"], largest=True)["a9a-label", "c"] == (2.0, 0.0)
     assert leaders(ds, "a9a-label") == ["a", "c", "b"]
     assert best_of(ds.isel(setting=0, eps=0, budget=0), ["b"]) is None
     assert "Compression is even at 1, behind at 4." in page(ds)
