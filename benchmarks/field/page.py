@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from field.results import CLAIMS, ERRORS, best_of, estimate, groups, judged, leaders, ranks
+from field.contenders import CONTENDERS, chosen
+from field.results import CLAIMS, ERRORS, LEADERS, best_of, estimate, groups, judged, leaders, ranks
 from field.settings import DELTA, SETTINGS
 from jaxfl.views import words
 from jaxfl.views.ink import Line, Panel, picture, save
@@ -67,6 +68,7 @@ def write(ds: xarray.Dataset, file: Path) -> list[Path]:
 def page(ds: xarray.Dataset, stem: str = "field") -> str:
     parts = [HEAD.format(delta=DELTA, seeds=ds.sizes["seed"])]
     parts += [MINIATURE] * (ds.attrs.get("miniature") == "yes")
+    parts += _missing(ds)
     parts += ["\n## The answer in words\n\n", *_answers(ds)]
     parts += ["\n## Claims of papers about each other\n\n", _claims(ds)]
     known = {setting.name: setting.words for setting in SETTINGS}
@@ -76,6 +78,18 @@ def page(ds: xarray.Dataset, stem: str = "field") -> str:
         parts += [_leaders(ds, setting), *_outcomes(ds, setting)]
     parts += ["\n## Ranks\n\n", *_ranks(ds), "\n## Effort\n\n", *_effort(ds)]
     return "".join(parts)
+
+
+def _missing(ds: xarray.Dataset) -> Iterator[str]:
+    """What the data set does not hold yet."""
+    left = []
+    for setting in SETTINGS:
+        most = LEADERS if setting.leaders else len(chosen(setting, CONTENDERS, ()))
+        known = setting.name in ds["setting"].values
+        ran = int((ds["tried"].sel(setting=setting.name) > 0).sum()) if known else 0
+        left += [f"{setting.name} has {ran} of {most} algorithms"] * (ran < most)
+    if left:
+        yield f"\n**Not all is recorded yet:** {'; '.join(left)}. What follows is about those.\n"
 
 
 def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -19,7 +19,7 @@ from field.tuning import Tuned, axes_of
 from jaxfl.views.tables import Estimate
 
 __all__ = [
-    "CLAIMS", "ERRORS", "Claim", "Verdict", "best_of", "collected", "estimate", "groups",
+    "CLAIMS", "ERRORS", "LEADERS", "Claim", "Verdict", "best_of", "collected", "estimate", "groups",
     "judged", "leaders", "load", "merged", "ranks", "save",
 ]  # fmt: skip
 

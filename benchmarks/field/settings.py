@@ -33,8 +33,8 @@ class Setting(NamedTuple):
     rounds: tuple[int, ...]  # an axis: each number calibrates its own noise
     batches: tuple[int, int, int]
     steps: tuple[float, ...]
-    record_us: float  # microseconds of a record's gradient in a round, measured
-    program_s: float  # seconds of a sweep's own, with its compilation
+    record_us: float  # microseconds of a record's gradient on two cores, to plan with
+    program_s: float  # seconds to compile a program
     convex: bool = False
     leaders: bool = False  # only the six leaders of MNIST's mlp
     halved: bool = False  # half of the step sizes go on to more rounds
@@ -78,13 +78,13 @@ def _characters(records: int | None) -> ClientData:
 
 
 def _lstm(small: bool) -> Model:
-    return models.char_lstm(WINDOW, LETTERS, hidden=16 if small else 64)
+    return models.char_lstm(WINDOW, LETTERS, hidden=8 if small else 32)
 
 
 def _cnn(small: bool) -> Model:
     if small:
-        return models.cnn(784, 10, channels=(4, 8), hidden=16)
-    return models.cnn(784, 10, channels=(8, 16), hidden=64)
+        return models.cnn(784, 10, channels=(2, 4), hidden=8)
+    return models.cnn(784, 10, channels=(4, 8), hidden=32)
 
 
 def _logistic(small: bool) -> Model:
@@ -104,28 +104,28 @@ SETTINGS = (
         "a9a-iid",
         "a9a, logistic regression, 10 equal clients",
         functools.partial(_split, "a9a", "iid"),
-        _logistic, ROUNDS, BATCHES, STEPS, 0.2, 4.0, convex=True,
+        _logistic, ROUNDS, BATCHES, STEPS, 0.03, 4.0, convex=True,
     ),
     Setting(
         "a9a-label",
         "a9a, logistic regression, 10 clients with records sorted by label",
         functools.partial(_split, "a9a", "by_label"),
-        _logistic, ROUNDS, BATCHES, STEPS, 0.2, 4.0, convex=True,
+        _logistic, ROUNDS, BATCHES, STEPS, 0.03, 4.0, convex=True,
     ),
     Setting(
         "mnist-mlp",
         "MNIST, a network of 50,890 parameters, 10 clients, Dirichlet 0.3",
-        _mnist, _mlp, FEW, SMALL, STEPS, 3.0, 6.0, halved=True,
+        _mnist, _mlp, FEW, SMALL, STEPS, 2.0, 6.0, halved=True,
     ),
     Setting(
         "mnist-cnn",
         "MNIST, a convolutional network, 10 clients, Dirichlet 0.3",
-        _mnist, _cnn, FEW, SMALL, STEPS, 40.0, 15.0, leaders=True, halved=True,
+        _mnist, _cnn, FEW, SMALL, STEPS, 100.0, 15.0, leaders=True, halved=True,
     ),
     Setting(
         "characters",
         "the next character of pages of this repository, an LSTM, 10 clients with a part each",
-        _characters, _lstm, FEW, SMALL, STEPS, 100.0, 15.0, leaders=True, halved=True,
+        _characters, _lstm, FEW, SMALL, STEPS, 60.0, 15.0, leaders=True, halved=True,
     ),
 )  # fmt: skip
 

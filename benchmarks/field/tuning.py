@@ -22,7 +22,7 @@ from jaxfl import InputError, views
 __all__ = ["SEEDS", "Job", "Tuned", "at_ends", "better_half", "beyond", "tune", "winners"]
 
 TUNING, SEEDS = (0,), (1, 2, 3, 4, 5)
-NEW, FACTOR, MOST = 3, 10**0.5, 3  # step sizes that are added at an end, their ratio, how often
+FACTOR, MOST = 10**0.5, 2  # of step sizes that are added at an end, and how often
 METRICS = {
     "accuracy": "test_accuracy",
     "loss": "test_loss",
@@ -65,7 +65,9 @@ def tune(job: Job, setting: Setting, contender: Contender) -> Tuned:
         axes = {**knobs(contender, setting, rounds), contender.step: sorted(steps)}
         frames.append(_cells(job, setting, contender, name, rounds, EPS, axes, TUNING))
 
+    sizes: dict[int, int] = {}
     for rounds in setting.rounds:
+        sizes[rounds] = len(steps)
         try:
             tried(f"{rounds}", rounds, steps)
         except InputError as error:
@@ -76,7 +78,7 @@ def tune(job: Job, setting: Setting, contender: Contender) -> Tuned:
     every = pandas.concat(frames or [pandas.DataFrame()], ignore_index=True)
     cells, added = len(every), 0
     for again in range(MOST if cells else 0):
-        for rounds, new in beyond(every, winners(every, budgets)).items():
+        for rounds, new in beyond(every, winners(every, budgets), sizes).items():
             tried(f"{rounds}-more-{again}", rounds, new)
             added += 1
         every = pandas.concat(frames, ignore_index=True)
@@ -180,13 +182,18 @@ def better_half(frame: pandas.DataFrame) -> list[float]:
     return sorted(best.nlargest((len(best) + 1) // 2).index.tolist())
 
 
-def beyond(frame: pandas.DataFrame, best: pandas.DataFrame) -> dict[int, list[float]]:
-    """For each number of rounds the step sizes to add, where a winner has the least or the largest."""
+def beyond(
+    frame: pandas.DataFrame, best: pandas.DataFrame, sizes: Mapping[int, int]
+) -> dict[int, list[float]]:
+    """For each number of rounds the step sizes to add, where a winner has the least or the largest.
+
+    As many as were tried there first: sweeps of one shape share a program.
+    """
     out: dict[int, list[float]] = {}
     for winner in best.to_dict("records"):
         rounds, step = int(winner["rounds"]), winner["step"]
-        tried = frame[frame["rounds"] == rounds]["step"].drop_duplicates()
-        new = range(1, min(len(tried), NEW) + 1)
+        tried = frame[frame["rounds"] == rounds]["step"]
+        new = range(1, sizes[rounds] + 1)
         if step == tried.max():
             out[rounds] = [float(f"{step * FACTOR**i:.3g}") for i in new]
         elif step == tried.min():
@@ -196,14 +203,14 @@ def beyond(frame: pandas.DataFrame, best: pandas.DataFrame) -> dict[int, list[fl
 
 def at_ends(frame: pandas.DataFrame, best: pandas.DataFrame) -> tuple[int, int]:
     """How many winners are at an end of the step sizes, and at an end of another axis."""
-    ends = [
-        sum(len(new) > 0 for new in beyond(frame, best.iloc[[i]]).values())
-        for i in range(len(best))
-    ]
     others = [axis for axis in axes_of(frame) if axis != "step" and frame[axis].nunique() > 1]
     low, high = frame[others].min(), frame[others].max()
-    bound = [any(row[a] in (low[a], high[a]) for a in others) for row in best.to_dict("records")]
-    return sum(ends), sum(bound)
+    open_ = bound = 0
+    for winner in best.to_dict("records"):
+        tried = frame[frame["rounds"] == winner["rounds"]]["step"]
+        open_ += winner["step"] in (tried.min(), tried.max())
+        bound += any(winner[axis] in (low[axis], high[axis]) for axis in others)
+    return open_, bound
 
 
 def _finals(

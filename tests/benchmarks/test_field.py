@@ -99,12 +99,12 @@ def test_no_winner_stays_at_an_end_of_the_step_sizes() -> None:
         rounds=5, step=[1.0, 3.0, 9.0], bits=1.0, validation=[0.1, 0.9, 0.2], batch=[8, 16, 8]
     )
     best = winners(cells, {1.0: 1.0})
-    assert beyond(cells, best) == {}
+    assert beyond(cells, best, {5: 2}) == {}
     assert at_ends(cells, best) == (0, 1)
     cells["validation"] = [0.1, 0.2, 0.9]
-    assert beyond(cells, winners(cells, {1.0: 1.0})) == {5: [28.5, 90.0, 285.0]}
+    assert beyond(cells, winners(cells, {1.0: 1.0}), {5: 2}) == {5: [28.5, 90.0]}
     cells["validation"] = [0.9, 0.2, 0.1]
-    assert max(beyond(cells, winners(cells, {1.0: 1.0}))[5]) < 1.0
+    assert max(beyond(cells, winners(cells, {1.0: 1.0}), {5: 2})[5]) < 1.0
     assert better_half(cells.assign(step=[1.0, 3.0, 9.0])) == [1.0, 3.0]
 
 
@@ -167,6 +167,11 @@ def test_runs_resume_and_take_an_algorithm_of_ones_own(
     assert both["algorithm"].values.tolist() == ["ldp_sgd", "mine"]
     np.testing.assert_array_equal(*(both["accuracy"].sel(algorithm=n) for n in ("mine", "ldp_sgd")))
     assert "`mine`" in (tmp_path / "own/field.md").read_text("utf-8")
+
+
+def test_the_page_is_that_of_the_recorded_data_set() -> None:
+    command = script("benchmarks/field")
+    assert command.PAGE.read_text("utf-8") == page(load(command.RECORDED))
 
 
 def test_unknown_names_are_refused(tiny: Setting) -> None:
