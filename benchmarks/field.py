@@ -26,7 +26,7 @@ from pathlib import Path
 import jax
 from field.contenders import CONTENDERS, Contender, added, chosen, knobs
 from field.page import write
-from field.results import collected, leaders, load, merged, save
+from field.results import LEADERS, collected, leaders, load, merged, save
 from field.settings import CLIENTS, EPS, SETTINGS, Setting, miniature, named
 from field.tuning import SEEDS, Job, Tuned, tune
 from xarray import Dataset
@@ -99,9 +99,10 @@ def _plan(asked: argparse.Namespace) -> None:
     for setting in settings:
         some = chosen(setting, among, asked.only)
         each = [_seconds(setting, contender) for contender in some]
-        hours = sum(sorted(each)[-6:] if setting.leaders else each) / 3600
+        count = min(LEADERS, len(some)) if setting.leaders else len(some)
+        hours = count * sum(each) / max(len(each), 1) / 3600
         cells = len(setting.rounds) * len(EPS) * 6 * len(setting.steps)
-        print(f"{setting.name:12} {6 if setting.leaders else len(some):3} algorithms of "
+        print(f"{setting.name:12} {count:3} algorithms of "
               f"{cells} cells or fewer, about {hours:.1f} h on two cores")  # fmt: skip
         whole += hours
     print(f"{'together':12} about {whole:.1f} h")

@@ -205,10 +205,10 @@ def leaders(
 
 
 def best_of(cell: xarray.Dataset, names: Sequence[str]) -> str | None:
-    """The best of these algorithms by the validation accuracy of all seeds; None if none ran."""
+    """The algorithm with the lowest validation loss, a mean over seeds; None if none ran."""
     mean = cell["validation"].sel(algorithm=list(names)).mean("seed", skipna=False)
     mean = mean.dropna("algorithm")
-    return str(mean["algorithm"].values[int(np.argmax(mean.values))]) if mean.size else None
+    return str(mean["algorithm"].values[int(np.argmin(mean.values))]) if mean.size else None
 
 
 def judged(ds: xarray.Dataset, claim: Claim) -> Verdict:

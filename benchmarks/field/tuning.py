@@ -21,13 +21,13 @@ from jaxfl import InputError, views
 
 __all__ = ["SEEDS", "Job", "Tuned", "at_ends", "better_half", "beyond", "tune", "winners"]
 
-TUNING, SEEDS = (0,), (1, 2, 3, 4, 5)
+TUNING, SEEDS = (0, 6, 7), (1, 2, 3, 4, 5)  # networks are tuned on the first alone
 FACTOR, MOST = 10**0.5, 2  # of step sizes that are added at an end, and how often
 METRICS = {
     "accuracy": "test_accuracy",
     "loss": "test_loss",
     "worst": "worst_client_test_accuracy",
-    "validation": "validation_accuracy",
+    "validation": "validation_loss",
     "bits": "uplink_bits",
     "gradients": "gradients",
 }
@@ -55,7 +55,7 @@ class Tuned(NamedTuple):
 
 
 def tune(job: Job, setting: Setting, contender: Contender) -> Tuned:
-    """All cells on one seed, more step sizes where a winner is at their end, and then the winners."""
+    """All cells, more step sizes where a winner is at their end, and then the winners."""
     model = posed(setting, contender.pooled).model
     budgets = setting.budgets(model.dim)
     frames, left_out = [], []
@@ -63,7 +63,9 @@ def tune(job: Job, setting: Setting, contender: Contender) -> Tuned:
 
     def tried(name: str, rounds: int, steps: Iterable[float]) -> None:
         axes = {**knobs(contender, setting, rounds), contender.step: sorted(steps)}
-        frames.append(_cells(job, setting, contender, name, rounds, EPS, axes, TUNING))
+        seeds = TUNING[:1] if setting.halved else TUNING
+        cells = _cells(job, setting, contender, name, rounds, EPS, axes, seeds)
+        frames.append(averaged(cells, len(seeds)))
 
     sizes: dict[int, int] = {}
     for rounds in setting.rounds:
@@ -162,8 +164,14 @@ def axes_of(frame: pandas.DataFrame) -> list[str]:
     return [name for name in frame if name not in KNOWN]
 
 
+def averaged(frame: pandas.DataFrame, seeds: int) -> pandas.DataFrame:
+    """The means of the cells over their seeds, without those of which a seed diverged."""
+    each = frame.groupby(["eps", *axes_of(frame)], as_index=False)
+    return each.mean(numeric_only=True)[each.size()["size"] == seeds]
+
+
 def winners(frame: pandas.DataFrame, budgets: Mapping[float, float]) -> pandas.DataFrame:
-    """For each eps and budget (its name and its bits) the cell with the best validation accuracy.
+    """For each eps and budget (its name and its bits) the cell with the lowest validation loss.
 
     Of equal ones the first, which has the fewest rounds.
     """
@@ -172,14 +180,14 @@ def winners(frame: pandas.DataFrame, budgets: Mapping[float, float]) -> pandas.D
         for budget, bits in budgets.items():
             fit = own[own["bits"] <= bits]
             if len(fit):
-                rows.append({**fit.loc[fit["validation"].idxmax()].to_dict(), "budget": budget})
+                rows.append({**fit.loc[fit["validation"].idxmin()].to_dict(), "budget": budget})
     return pandas.DataFrame(rows)
 
 
 def better_half(frame: pandas.DataFrame) -> list[float]:
-    """The half of the step sizes with the highest validation accuracy, summed over eps."""
-    best = frame.groupby(["step", "eps"])["validation"].max().groupby("step").sum()
-    return sorted(best.nlargest((len(best) + 1) // 2).index.tolist())
+    """The half of the step sizes with the lowest validation loss, summed over eps."""
+    best = frame.groupby(["step", "eps"])["validation"].min().groupby("step").sum()
+    return sorted(best.nsmallest((len(best) + 1) // 2).index.tolist())
 
 
 def beyond(
