@@ -6,6 +6,7 @@ earlier sweeps alone: the same call continues an interrupted one.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -46,7 +47,7 @@ class Tuned(NamedTuple):
     """What became of a contender in a setting."""
 
     finals: pandas.DataFrame  # a row for each eps, budget and seed
-    tried: int  # cells on the tuning seed, those of added step sizes left out
+    tried: int  # cells, those of added step sizes left out
     added: int  # sweeps of added step sizes
     open: int  # winners that are still at an end of the step sizes
     bound: int  # winners at an end of another axis
@@ -56,30 +57,31 @@ class Tuned(NamedTuple):
 
 def tune(job: Job, setting: Setting, contender: Contender) -> Tuned:
     """All cells, more step sizes where a winner is at their end, and then the winners."""
-    model = posed(setting, contender.pooled).model
-    budgets = setting.budgets(model.dim)
-    frames, left_out = [], []
+    folder = job.folder / setting.name / contender.name
+    budgets = setting.budgets(posed(setting, contender.pooled).model.dim)
+    frames, sizes, left_out, cells, added = [pandas.DataFrame()], dict[int, int](), [], 0, 0
     steps = [contender.scale * step for step in setting.steps]
 
-    def tried(name: str, rounds: int, steps: Iterable[float]) -> None:
+    def tried(name: str, rounds: int, steps: Iterable[float]) -> int:
         axes = {**knobs(contender, setting, rounds), contender.step: sorted(steps)}
         seeds = TUNING[:1] if setting.halved else TUNING
-        cells = _cells(job, setting, contender, name, rounds, EPS, axes, seeds)
-        frames.append(averaged(cells, len(seeds)))
+        found = _cells(job, setting, contender, name, rounds, EPS, axes, seeds)
+        frames.append(averaged(found, len(seeds)))
+        return len(EPS) * math.prod(map(len, axes.values()))
 
-    sizes: dict[int, int] = {}
     for rounds in setting.rounds:
         sizes[rounds] = len(steps)
         try:
-            tried(f"{rounds}", rounds, steps)
+            cells += tried(f"{rounds}", rounds, steps)
         except InputError as error:
+            if (folder / f"{rounds}/planned.jsonl").exists():
+                raise  # the folder is of another grid
             left_out.append(f"{rounds} rounds: {error}")
             continue
         if setting.halved:
             steps = better_half(frames[-1])
-    every = pandas.concat(frames or [pandas.DataFrame()], ignore_index=True)
-    cells, added = len(every), 0
-    for again in range(MOST if cells else 0):
+    every = pandas.concat(frames, ignore_index=True)
+    for again in range(MOST if len(every) else 0):
         for rounds, new in beyond(every, winners(every, budgets), sizes).items():
             tried(f"{rounds}-more-{again}", rounds, new)
             added += 1
@@ -87,8 +89,8 @@ def tune(job: Job, setting: Setting, contender: Contender) -> Tuned:
     best = winners(every, budgets)
     finals = _finals(job, setting, contender, best)
     open_, bound = at_ends(every, best)
-    seconds = _seconds(job.folder / setting.name / contender.name)
-    return Tuned(finals, cells, added, open_, bound, "; ".join(left_out), seconds)
+    why = "; ".join(left_out)
+    return Tuned(finals, cells, added, open_, bound, why, _seconds(folder))
 
 
 def _cells(
@@ -107,7 +109,7 @@ def _cells(
     grid |= {axis: list(values) for axis, values in axes.items()}
     if (out / "result.nc").exists():
         ds = jaxfl.load(out / "result.nc")
-        if _whole(ds, grid):
+        if _whole(ds, {**grid, "seed": list(seeds)}):
             return _frame(ds, contender)
     job.say(f"{setting.name}: {contender.name}, {name}")
     ds = jaxfl.sweep(
@@ -127,7 +129,7 @@ def _cells(
 
 
 def _whole(ds: xarray.Dataset, grid: Mapping[str, Sequence[float]]) -> bool:
-    """Whether a result has this grid, and all of its runs."""
+    """Whether a result has these axes, and all of its runs."""
     same = all(
         axis in ds.dims and ds[axis].values.tolist() == list(values)
         for axis, values in grid.items()
@@ -176,7 +178,7 @@ def winners(frame: pandas.DataFrame, budgets: Mapping[float, float]) -> pandas.D
     Of equal ones the first, which has the fewest rounds.
     """
     rows = []
-    for _, own in frame.groupby("eps"):
+    for _, own in frame.groupby("eps") if len(frame) else ():
         for budget, bits in budgets.items():
             fit = own[own["bits"] <= bits]
             if len(fit):
