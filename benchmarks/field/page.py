@@ -44,8 +44,8 @@ eps and delta = {delta:g}, tuned alike.
   size, more are tried. Networks keep the better half of the step sizes as rounds grow.
 - **Choice on validation data, numbers on test data.** At each budget of bits an algorithm shows the cell
   with the lowest validation loss of those that send no more, a mean over three seeds (networks: of one).
-  {seeds} other seeds give the test accuracy, with standard errors (±). Half of the held-out fifth of the
-  records validates.
+  {seeds} other seeds give the test accuracy, with standard errors (±), and the validation accuracy
+  that says who leads. Half of the held-out fifth of the records validates.
 - **A budget** is what all clients send together, as the number of uncompressed rounds that it pays for.
 - **Only equals compete.** Leaders and ranks are among algorithms whose eps protects the same from the same
   adversary. Others stand in the same pictures.

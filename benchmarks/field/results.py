@@ -25,7 +25,7 @@ __all__ = [
 
 ERRORS = 2.0  # standard errors that a difference must exceed
 LEADERS = 6
-VALUES = ("accuracy", "loss", "worst", "validation", "bits", "gradients")  # of each seed
+VALUES = ("accuracy", "loss", "worst", "validation_accuracy", "bits", "gradients")  # of each seed
 OF_CELL = ("proven_eps", "rounds", "step")
 COUNTS = ("tried", "added", "open", "bound", "seconds")
 
@@ -205,10 +205,10 @@ def leaders(
 
 
 def best_of(cell: xarray.Dataset, names: Sequence[str]) -> str | None:
-    """The algorithm with the lowest validation loss, a mean over seeds; None if none ran."""
-    mean = cell["validation"].sel(algorithm=list(names)).mean("seed", skipna=False)
+    """The algorithm with the highest validation accuracy, a mean over seeds; None if none ran."""
+    mean = cell["validation_accuracy"].sel(algorithm=list(names)).mean("seed", skipna=False)
     mean = mean.dropna("algorithm")
-    return str(mean["algorithm"].values[int(np.argmin(mean.values))]) if mean.size else None
+    return str(mean["algorithm"].values[int(np.argmax(mean.values))]) if mean.size else None
 
 
 def judged(ds: xarray.Dataset, claim: Claim) -> Verdict:

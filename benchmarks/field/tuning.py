@@ -28,7 +28,8 @@ METRICS = {
     "accuracy": "test_accuracy",
     "loss": "test_loss",
     "worst": "worst_client_test_accuracy",
-    "validation": "validation_loss",
+    "validation_loss": "validation_loss",
+    "validation_accuracy": "validation_accuracy",
     "bits": "uplink_bits",
     "gradients": "gradients",
 }
@@ -148,7 +149,7 @@ def _frame(ds: xarray.Dataset, contender: Contender) -> pandas.DataFrame:
     meanings = str(ds["protects"].attrs["flag_meanings"]).split("; ")
     frame["protects"] = [meanings[int(code)] for code in frame["protects"]]
     proven = frame["proven_eps"] <= frame["eps"] * (1 + 1e-3)
-    return frame[proven & frame["validation"].notna()]
+    return frame[proven & frame["validation_loss"].notna()]
 
 
 def _seconds(folder: Path) -> float:
@@ -182,13 +183,15 @@ def winners(frame: pandas.DataFrame, budgets: Mapping[float, float]) -> pandas.D
         for budget, bits in budgets.items():
             fit = own[own["bits"] <= bits]
             if len(fit):
-                rows.append({**fit.loc[fit["validation"].idxmin()].to_dict(), "budget": budget})
+                rows.append(
+                    {**fit.loc[fit["validation_loss"].idxmin()].to_dict(), "budget": budget}
+                )
     return pandas.DataFrame(rows)
 
 
 def better_half(frame: pandas.DataFrame) -> list[float]:
     """The half of the step sizes with the lowest validation loss, summed over eps."""
-    best = frame.groupby(["step", "eps"])["validation"].min().groupby("step").sum()
+    best = frame.groupby(["step", "eps"])["validation_loss"].min().groupby("step").sum()
     return sorted(best.nsmallest((len(best) + 1) // 2).index.tolist())
 
 

@@ -58,7 +58,7 @@ def made(accuracy: dict[str, list[list[float]]]) -> xarray.Dataset:
     """A data set of one setting and eps, with the accuracies of budgets and seeds of each algorithm."""
     values = np.asarray([*accuracy.values()])[None, :, None]
     dims = ("setting", "algorithm", "eps", "budget", "seed")
-    every = {name: (dims, values) for name in ("accuracy", "loss", "worst")}
+    every = {name: (dims, values) for name in ("accuracy", "validation_accuracy", "loss", "worst")}
     totals = {
         name: (dims, np.where(np.isnan(values), np.nan, 8.0)) for name in ("bits", "gradients")
     }
@@ -71,7 +71,6 @@ def made(accuracy: dict[str, list[list[float]]]) -> xarray.Dataset:
         name: (dims[:2], np.full((1, len(accuracy)), "it, from an adversary who sees all"))
         for name in ("protects", "left_out")
     }
-    every["validation"] = dims, -values
     ds = xarray.Dataset(every | totals | cells | counts | texts)
     ds["others"] = dims[:4], np.full(values.shape[:4], "")
     ds["compressed"] = "algorithm", [float(name.startswith("c")) for name in accuracy]
@@ -88,7 +87,10 @@ def test_all_have_equally_many_cells(tiny: Setting) -> None:
 
 def test_winners_send_no_more_than_their_budget() -> None:
     cells = frame(
-        rounds=[1, 2, 3], step=[1.0, 2.0, 3.0], bits=[1.0, 2.0, 9.0], validation=[0.5, 0.3, 0.1]
+        rounds=[1, 2, 3],
+        step=[1.0, 2.0, 3.0],
+        bits=[1.0, 2.0, 9.0],
+        validation_loss=[0.5, 0.3, 0.1],
     )
     best = winners(cells, {0.5: 0.5, 1.0: 1.0, 4.0: 4.0, 9.0: 9.0})
     assert best["budget"].tolist() == [1.0, 4.0, 9.0]
@@ -97,14 +99,14 @@ def test_winners_send_no_more_than_their_budget() -> None:
 
 def test_no_winner_stays_at_an_end_of_the_step_sizes() -> None:
     cells = frame(
-        rounds=5, step=[1.0, 3.0, 9.0], bits=1.0, validation=[0.9, 0.1, 0.8], batch=[8, 16, 8]
+        rounds=5, step=[1.0, 3.0, 9.0], bits=1.0, validation_loss=[0.9, 0.1, 0.8], batch=[8, 16, 8]
     )
     best = winners(cells, {1.0: 1.0})
     assert beyond(cells, best, {5: 2}) == {}
     assert at_ends(cells, best) == (0, 1)
-    cells["validation"] = [0.9, 0.8, 0.1]
+    cells["validation_loss"] = [0.9, 0.8, 0.1]
     assert beyond(cells, winners(cells, {1.0: 1.0}), {5: 2}) == {5: [28.5, 90.0]}
-    cells["validation"] = [0.1, 0.8, 0.9]
+    cells["validation_loss"] = [0.1, 0.8, 0.9]
     assert max(beyond(cells, winners(cells, {1.0: 1.0}), {5: 2})[5]) < 1.0
     assert better_half(cells.assign(step=[1.0, 3.0, 9.0])) == [1.0, 3.0]
 
