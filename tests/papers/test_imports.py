@@ -14,7 +14,10 @@ from scripts import ROOT
 
 pytestmark = pytest.mark.once
 
-FILES = [ROOT / "benchmarks/papers.py", *sorted((ROOT / "benchmarks/papers").rglob("*.py"))]
+FILES = [
+    *(ROOT / f"benchmarks/{name}.py" for name in ("papers", "field")),
+    *sorted(p for name in ("papers", "field") for p in (ROOT / "benchmarks" / name).rglob("*.py")),
+]
 DIRECTIVE = re.compile(r"^\.\. auto(\w+):: (\S+)\n((?:   :.*\n)*)", re.MULTILINE)
 
 
