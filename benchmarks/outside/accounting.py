@@ -14,6 +14,7 @@ import numpy as np
 from jaxfl import algorithm, make_problem, models, sampling, simulate
 from jaxfl.data import from_clients
 from jaxfl.privacy import Event, Mean, Sampling, epsilon, sigma_for
+from outside.row import Measure
 
 __all__ = ["DELTA", "IMAGES", "MEASURES"]
 
@@ -69,7 +70,7 @@ def _mean(data: str | None, seed: int) -> Mapping[str, float]:
     for eps in (1.0, 4.0):
         found[f"added-{eps:g}"] = _limit(clients, norm, eps, "add_remove")
         found[f"replaced-{eps:g}"] = _limit(clients, norm, eps, "replace_one")
-        given = {"clip": norm, "lr": 1.0, "eps": eps, "delta": DELTA}
+        given: dict[str, Any] = {"clip": norm, "lr": 1.0, "eps": eps, "delta": DELTA}
         made = algorithm("dp_sgd", sampler=sampling.full())
         with warnings.catch_warnings():  # of a loss that rises, since noise is all that is measured
             warnings.simplefilter("ignore")
@@ -78,7 +79,7 @@ def _mean(data: str | None, seed: int) -> Mapping[str, float]:
     return found
 
 
-MEASURES = {
+MEASURES: dict[str, Measure] = {
     "opacus-eps": functools.partial(_images, 256, {1.3: 15, 1.1: 60, 0.7: 45}),
     "tensorflow-eps": functools.partial(_images, 256, {1.12: 60, 0.6: 30, 1.2: 10}),
     "handcrafted-eps": functools.partial(_images, 512, {1.23: 40}),

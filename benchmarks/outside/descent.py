@@ -11,6 +11,7 @@ from flax import linen as nn
 
 from jaxfl import Problem, algorithm, make_problem, models, sampling, simulate, sweep, theory
 from jaxfl.data import load, split
+from outside.row import Measure
 
 __all__ = ["MEASURES"]
 
@@ -137,7 +138,7 @@ def _recursions(data: str | None, seed: int) -> Mapping[str, float]:
             method, _mushrooms(data), rounds=rounds, seeds=[seed], eval_every=rounds // 100,
             k=10, lr=list(steps),
         ).squeeze()  # fmt: skip
-    out = {}
+    out: dict[str, float] = {}
     for step in steps:
         dasha, marina = (found[method].sel(lr=step) for method in ("dasha", "marina"))
         end, sent = np.log10(dasha["grad_norm_sq"].values[-1]), dasha["coordinates"].values[-1]
@@ -148,7 +149,7 @@ def _recursions(data: str | None, seed: int) -> Mapping[str, float]:
     return out
 
 
-MEASURES = {
+MEASURES: dict[str, Measure] = {
     **{f"ef21-{name}": functools.partial(_feedback, name) for name in ("a9a", "mushrooms")},
     **{f"rates-{name}": functools.partial(_rates, name) for name in ("a9a", "mushrooms")},
     "dasha-marina": _recursions,

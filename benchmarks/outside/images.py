@@ -13,8 +13,9 @@ from flax import linen as nn
 from jaxfl import Problem, algorithm, make_problem, models, sampling, servers, simulate
 from jaxfl.data import load, map_features, split
 from outside.accounting import DELTA, IMAGES
+from outside.row import Measure
 
-__all__ = ["MEASURES", "Net", "Training"]
+__all__ = ["MEASURES", "TRAININGS", "Net", "Training"]
 
 PIXELS = 0.1307, 0.3081  # mean and deviation, as Opacus prints them
 TORCH = nn.initializers.variance_scaling(1 / 3, "fan_in", "uniform")  # U(-1, 1)/sqrt(fan in)
@@ -45,7 +46,7 @@ class Net(nn.Module):
         for features, size, padding in ((16, 8, self.padding), (32, 4, 0)):
             draws = self._draws(size * size * a.shape[-1])
             a = nn.Conv(features, (size, size), strides=2, padding=padding, **draws)(a)
-            a = nn.max_pool(self.act(a), (2, 2))
+            a = nn.max_pool(self.act(a), (2, 2))  # type: ignore[no-untyped-call]
         a = a.reshape(len(a), -1)
         a = self.act(nn.Dense(32, **self._draws(a.shape[-1]))(a))
         return nn.Dense(10, **self._draws(32))(a)
@@ -70,7 +71,7 @@ class Training(NamedTuple):
     momentum: float = 0.0
     scaled: bool = False  # pixels have mean 0 and deviation 1
 
-    def __call__(self, data: str | None, seed: int) -> Mapping[str, float]:
+    def measure(self, data: str | None, seed: int) -> Mapping[str, float]:
         """The accuracy on the test set after the last round, in percent."""
         given: dict[str, Any] = {"batch": self.batch, "lr": self.lr}
         parts: dict[str, Any] = {}
@@ -112,7 +113,7 @@ _opacus = functools.partial(Training, Net(nn.relu, 3, TORCH, True), 240, scaled=
 _tensorflow = functools.partial(Training, Net(_identity, 3, HE, False), 256)
 _handcrafted = functools.partial(Training, Net(nn.tanh, 2, TORCH, True), 512)
 
-MEASURES = {
+TRAININGS = {
     "opacus-1.3": _opacus(0.25, 15, 1.3, 1.5),
     "opacus-1.1": _opacus(0.15, 60, 1.1, 1.0),
     "opacus-0.7": _opacus(0.25, 45, 0.7, 1.5),
@@ -122,3 +123,4 @@ MEASURES = {
     "tensorflow-1.12": _tensorflow(0.08, 60, 1.12),
     "handcrafted": _handcrafted(0.5, 40, 1.23, 0.1, 0.9),
 }
+MEASURES: dict[str, Measure] = {name: each.measure for name, each in TRAININGS.items()}

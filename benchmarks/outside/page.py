@@ -10,14 +10,14 @@ from outside.row import AGREES, NOT_RUN, Row, ours, read
 
 __all__ = ["page", "table"]
 
-HEADS = ("command", "setting", "what", "published", "ours", "verdict", "minutes")
+HEADS = ("command", "setting", "what", "published", "ours", "verdict", "seeds", "minutes")
 INTRODUCTION = """\
 # Outside numbers
 
 Values that other groups published, beside what jaxfl gives in the same setting.
 `python benchmarks/outside.py run NAME`, in a checkout, measures a row: the column *command* has what
-follows `outside.py`. *Minutes* are those of all its seeds on two cores that also did other work. *Ours* is
-a mean over seeds, with its standard error where there are several.
+follows `outside.py`. *Minutes* are those of all its seeds, on two cores with much other work. *Ours* is a
+mean over seeds, with its standard error where there are several.
 `python benchmarks/outside.py page > docs/outside.md` writes this page from the records in
 `benchmarks/results/outside`.
 
@@ -60,13 +60,15 @@ def _table(heads: Sequence[str], lines: Sequence[Cells]) -> Table:
 
 
 def _lines(row: Row, folder: Path) -> list[Cells]:
-    record, out = read(row, folder), []
+    record = read(row, folder)
+    out: list[Cells] = []
     took = f"{sum(each.seconds for each in record.values()) / 60:.1f}"
     for i, (check, verdict) in enumerate(zip(row.checks, _verdicts(row, folder), strict=True)):
         value = ours(check, record) if record else ""
         minutes = took if record else f"{row.minutes:g} for a seed"
-        ends = (f"`run {row.name}`", row.setting, minutes) if i == 0 else ("", "", "")
-        out.append((*ends[:2], check.what, check.published, value, verdict, ends[2]))
+        seeds = f"{len(record)} of {max(row.seeds, len(record))}"
+        own = (f"`run {row.name}`", row.setting, seeds, minutes) if i == 0 else ("",) * 4
+        out.append((*own[:2], check.what, check.published, value, verdict, *own[2:]))
     return out
 
 

@@ -21,6 +21,7 @@ __all__ = [
     "AGREES",
     "NOT_RUN",
     "Check",
+    "Measure",
     "Record",
     "Row",
     "Seed",
@@ -71,20 +72,20 @@ def check_of(key: str, what: str, kind: str, value: float = 0.0, **more: Any) ->
     if kind == "band":
         width = more.get("width", 0.0)
         text, wide = (
-            f"{value:g} ± {width:g}" if width else f"{value:g}",
+            f"{value} ± {width}" if width else f"{value}",
             width + more.get("unit", 0) / 2,
         )
         words = ("within the band", "below the band", "above the band")
         return Check(key, what, text, value - wide, value + wide, words, more.get("room", 0.0))
     if kind == "reached":
         words = ("reached", "below", "")
-        return Check(key, what, f"{value:g}", value - more["unit"] / 2, math.inf, words, ERRORS)
+        return Check(key, what, f"{value}", value - more["unit"] / 2, math.inf, words, ERRORS)
     if kind == "most":
         words = ("at most theirs", "negative", "ABOVE theirs")
-        return Check(key, what, f"{value:g}", 0.0, value, words)
+        return Check(key, what, f"{value}", 0.0, value, words)
     if kind == "least":
         words = ("above it", "NOT above it", "")
-        return Check(key, what, f"{value:g}, which is no bound", value, math.inf, words)
+        return Check(key, what, f"{value}, which is no bound", value, math.inf, words)
     words = ("holds", "does not hold", "")
     return Check(key, what, more["words"], value, math.inf, words, -ERRORS)
 

@@ -14,7 +14,14 @@ from scripts import ROOT
 
 pytestmark = pytest.mark.once
 
-FILES = [ROOT / "benchmarks/papers.py", *sorted((ROOT / "benchmarks/papers").rglob("*.py"))]
+FILES = [
+    file
+    for name in ("papers", "outside")
+    for file in (
+        ROOT / f"benchmarks/{name}.py",
+        *sorted((ROOT / f"benchmarks/{name}").rglob("*.py")),
+    )
+]
 DIRECTIVE = re.compile(r"^\.\. auto(\w+):: (\S+)\n((?:   :.*\n)*)", re.MULTILINE)
 
 
