@@ -131,7 +131,7 @@ def _mushrooms(data: str | None) -> Problem:
 
 
 def _recursions(data: str | None, seed: int) -> Mapping[str, float]:
-    """``log10 |grad f|^2`` of DASHA in the end, and how far above MARINA is after as many bits."""
+    """``log10 |grad f|^2`` of DASHA in the end, and of MARINA after as many bits."""
     steps, rounds, found = (0.25, 0.5, 1.0), 10_000, {}
     for method in ("dasha", "marina"):
         found[method] = sweep(
@@ -144,7 +144,8 @@ def _recursions(data: str | None, seed: int) -> Mapping[str, float]:
         end, sent = np.log10(dasha["grad_norm_sq"].values[-1]), dasha["coordinates"].values[-1]
         course = np.log10(marina["grad_norm_sq"].values)
         there = np.interp(sent, marina["coordinates"].values, course)
-        out |= {f"end-{step:g}": float(end), f"ahead-{step:g}": float(there - end)}
+        out[f"end-{step:g}"], out[f"marina-{step:g}"] = float(end), float(there)
+        out[f"ahead-{step:g}"] = float(there - end)
     out["steps"] = min(out["end-0.25"] - out["end-0.5"], out["end-0.5"] - out["end-1"])
     return out
 

@@ -5,6 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import dp_accounting as dp
+import jax
+import jax.numpy as jnp
 import outside
 import pytest
 from dp_accounting.rdp import RdpAccountant
@@ -13,7 +15,6 @@ from outside.row import AGREES, NOT_RUN, check_of
 from scripts import ROOT, load
 from told import refused
 
-from jaxfl import models
 from jaxfl.views.tables import Estimate
 
 pytestmark = pytest.mark.once
@@ -99,9 +100,15 @@ def test_settings_are_those_of_the_published_eps(name: str) -> None:
         assert found[check.key] < theirs <= check.high * 1.01
 
 
-def test_networks_have_the_parameters_of_the_published_ones() -> None:
-    for training in TRAININGS.values():
-        assert models.flax_model(training.net, (28, 28, 1)).dim == 26_010
+def test_trainings_are_those_of_the_rows() -> None:
+    """Their values, and the parameters of the published networks."""
+    for name, each in TRAININGS.items():
+        noise = f"sigma {each.sigma:g}, C {each.clip:g}" if each.sigma else "no privacy"
+        words = f"MNIST, {noise}, lr {each.lr:g}, {each.epochs} epochs"
+        assert outside.ROWS[name].setting == words
+        image = jnp.zeros((1, 28, 28, 1))
+        shapes = jax.tree.leaves(jax.eval_shape(each.net.init, jax.random.key(0), image))
+        assert sum(leaf.size for leaf in shapes) == 26_010
 
 
 @pytest.mark.full  # minutes
