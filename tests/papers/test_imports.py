@@ -15,8 +15,12 @@ from scripts import ROOT
 pytestmark = pytest.mark.once
 
 FILES = [
-    *(ROOT / f"benchmarks/{name}.py" for name in ("papers", "field")),
-    *sorted(p for name in ("papers", "field") for p in (ROOT / "benchmarks" / name).rglob("*.py")),
+    file
+    for name in ("field", "outside", "papers")
+    for file in (
+        ROOT / f"benchmarks/{name}.py",
+        *sorted((ROOT / f"benchmarks/{name}").rglob("*.py")),
+    )
 ]
 DIRECTIVE = re.compile(r"^\.\. auto(\w+):: (\S+)\n((?:   :.*\n)*)", re.MULTILINE)
 

@@ -1,0 +1,89 @@
+"""The eps that others print for their noise, beside the eps that is proven here for the same noise."""
+
+from __future__ import annotations
+
+import functools
+import math
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from jaxfl import algorithm, make_problem, models, sampling, simulate
+from jaxfl.data import from_clients
+from jaxfl.privacy import Event, Mean, Sampling, epsilon, sigma_for
+from outside.row import Measure
+
+__all__ = ["DELTA", "IMAGES", "MEASURES"]
+
+DELTA = 1e-5
+IMAGES = 60_000  # of MNIST
+
+
+def _images(
+    batch: int, epochs: Mapping[float, int], data: str | None, seed: int
+) -> Mapping[str, float]:
+    """DP-SGD with Poisson batches, a record added or removed: eps by the noise multiplier."""
+    found = {}
+    for sigma, passes in epochs.items():
+        sampling, releases = (
+            Sampling("poisson", IMAGES, batch),
+            math.ceil(passes * IMAGES / batch),
+        )
+        event = Event(sampling, Mean(1.0), sigma / batch, releases, adjacency="add_remove")
+        found[f"{sigma:g}"] = epsilon(event, DELTA).eps
+    return found
+
+
+def _scaffold(data: str | None, seed: int) -> Mapping[str, float]:
+    """DP-SCAFFOLD: batches of a fixed size, a record replaced, every user in every round."""
+    users, m, share, steps, sigma = 100, 4000, 0.2, 100 * 50, 60.0
+
+    def eps(sigma: float) -> float:  # the noise has 2 sigma times the share of a clipped gradient
+        batch = int(share * m)
+        sampling = Sampling("without_replacement", m, batch)
+        return epsilon(Event(sampling, Mean(1.0), 2 * sigma / batch, steps), 1 / (users * m)).eps
+
+    return {"sum": eps(sigma * (share * users) ** 0.5), "one": eps(sigma)}
+
+
+def _limit(clients: int, norm: float, eps: float, adjacency: Any) -> float:
+    """The squared error of a coordinate that the noise of a mean of vectors has."""
+    sampling = Sampling("full", clients, clients)
+    event = Event(sampling, Mean(norm), 1.0, 1, adjacency=adjacency, trust="secure_sum")
+    return sigma_for(event, eps, DELTA).sigma ** 2
+
+
+def _mean(data: str | None, seed: int) -> Mapping[str, float]:
+    """One step of DP-SGD from 0 along ``x - v``, of length 1: the mean of the vectors, and noise."""
+    clients, d, norm = 100, 250, 10.0
+    vectors = np.random.default_rng(seed).normal(size=(clients, d))
+    vectors *= 0.999999 * norm / np.linalg.norm(vectors, axis=1, keepdims=True)
+    rows = [(vectors.astype(np.float32), np.zeros(clients, np.float32))]
+    model = models.custom(
+        {"x": jnp.zeros(d)}, lambda p, example: jnp.sum((p["x"] - example[0]) ** 2) / 2
+    )
+    problem = make_problem(model, from_clients(rows, classes=0))
+    found = {}
+    for eps in (1.0, 4.0):
+        found[f"added-{eps:g}"] = _limit(clients, norm, eps, "add_remove")
+        found[f"replaced-{eps:g}"] = _limit(clients, norm, eps, "replace_one")
+        given: dict[str, Any] = {"clip": norm, "lr": 1.0, "eps": eps, "delta": DELTA}
+        made = algorithm("dp_sgd", sampler=sampling.full())
+        with warnings.catch_warnings():  # of a loss that rises, since noise is all that is measured
+            warnings.simplefilter("ignore")
+            x = simulate(made, problem, rounds=1, seed=seed, **given).x
+        found[f"run-{eps:g}"] = float(np.mean((np.asarray(x) - vectors.mean(axis=0)) ** 2))
+    return found
+
+
+MEASURES: dict[str, Measure] = {
+    "opacus-eps": functools.partial(_images, 256, {1.3: 15, 1.1: 60, 0.7: 45}),
+    "tensorflow-eps": functools.partial(_images, 256, {1.12: 60, 0.6: 30, 1.2: 10}),
+    "handcrafted-eps": functools.partial(_images, 512, {1.23: 40}),
+    "gaussian-dp-eps": functools.partial(_images, 256, {1.3: 20, 0.7: 70}),
+    "dp-scaffold-eps": _scaffold,
+    "mean-estimation": _mean,
+}
