@@ -39,7 +39,7 @@ class Claim(NamedTuple):
     paper: str
 
 
-SOTERIAFL = "[Li, Zhao, Li, Chi, NeurIPS 2022, Section 6]"
+SOTERIAFL = "[Li, Zhao, Li, Chi, NeurIPS 2022]"
 CLAIMS = tuple(
     Claim(ahead, behind, "a9a-label", paper)
     for ahead, behind, paper in (
@@ -49,17 +49,17 @@ CLAIMS = tuple(
             "dp_scaffold",
             "local_sgd",
             "control variates help noised local steps where clients differ "
-            "[Noble, Bellet, Dieuleveut, AISTATS 2022, Section 5]",
+            "[Noble, Bellet, Dieuleveut, AISTATS 2022]",
         ),
         (
             "dice_sgd",
             "ldp_sgd",
-            "error feedback makes up for clipping [Zhang et al., 2024, experiments]",
+            "error feedback makes up for clipping [Zhang et al., 2024]",
         ),
         (
             "localized_mbsgd",
             "one_pass_mbsgd",
-            "localization is ahead of one pass [Gao, Lowy, Zhou, Wright, ICML 2024, Section 4]",
+            "localization is ahead of one pass [Gao, Lowy, Zhou, Wright, ICML 2024]",
         ),
     )
 )
