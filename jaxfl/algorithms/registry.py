@@ -147,6 +147,8 @@ def algorithm(name: str, **parts: Any) -> Algorithm:
     roles = names_of(make)
     for role in parts:
         if roles is not None and role not in roles:
+            what = f"The function that makes {name} has no parameter named {role!r}"
+            require(name in OWN, what, "let it take this part of its body")
             raise InputError(
                 closest(f"part of {name} named", role, {*roles, "storage", "clipping"})
             )

@@ -325,9 +325,11 @@ def _finished(figure: Figure, what: str, grid: Grid, cells: pandas.DataFrame) ->
     lost = f"No final value: {plural(gone, 'setting')} diverged or did not run." * bool(gone)
     # the hyper-parameters that are no axes and have one value in all settings that have them
     left_out = {*grid.axes, *grid.about.get("selection", {}).get("over", ()), *NOISE}
-    each = used(cells).drop(columns=left_out, errors="ignore").items()
-    held = ", ".join(grid.label(n, v.dropna().iloc[0]) for n, v in each if v.nunique() == 1)
-    common = f"In all settings: {held}." * bool(held)
+    each = used(cells).drop(columns=left_out, errors="ignore")
+    same = each.loc[:, each.nunique() == 1]
+    held = ", ".join(grid.label(str(n), v.dropna().iloc[0]) for n, v in same.items())
+    some = " that have them" * bool(same.isna().any(axis=None))
+    common = f"In all settings{some}: {held}." * bool(held)
     figure.set_label("\n".join(filter(None, [what, *under, common, lost, *more])))
     return figure
 
