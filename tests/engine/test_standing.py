@@ -69,6 +69,10 @@ WORDS = {
 KINDS = list(MAKE)
 
 
+def tier(kind: str) -> Any:
+    return pytest.param(kind, marks=[pytest.mark.plain] * (kind == "stated"))
+
+
 def simulated(kind: str, rounds: int = 2, **how: Any) -> jaxfl.Run:
     return jaxfl.simulate(MAKE[kind](), usual(), KEY, rounds, **how)
 
@@ -85,7 +89,7 @@ def agree(kind: str, eps: Any, text: str = "") -> None:
     assert kind == "proven" or "established" not in text
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [tier(kind) for kind in KINDS])
 def test_what_a_run_states(kind: str, tmp_path: Path) -> None:
     heard: list[float] = []
     run = simulated(kind, callbacks=[lambda now: heard.append(now.eps)])

@@ -135,3 +135,17 @@ def test_several_noised_copies_of_a_message_are_refused(key):
     algorithm = compose("mine", "", "", body, plain(omega=0.0, **NUMBERS))
     with pytest.raises(jaxfl.InputError, match="one for each coordinate"):
         jaxfl.functions(algorithm, nothing_to_see(), rounds=T)
+    each = twice._replace(std=lambda hp: hp["sigma"] * jnp.ones(D))  # of selected ones it is not
+    body = body._replace(mechanism=each, compressor=compressors.random_k())
+    algorithm = compose("mine", "", "", body, plain(k=7, **NUMBERS))
+    with pytest.raises(jaxfl.InputError, match=r"7,. coordinates to noise"):
+        jaxfl.functions(algorithm, nothing_to_see(), rounds=T)
+
+
+def test_a_selection_reads_no_coordinate_twice(key):
+    """A slot past the end would read the last one again, with noise of its own."""
+    some = compressors.random_k()._replace(capacity=lambda values, facts: {"k": D + 1})
+    body = federated(estimator=whole(), mechanism=mechanisms.gaussian(), compressor=some)
+    algorithm = compose("mine", "", "", body, plain(k=7, **NUMBERS))
+    with pytest.raises(jaxfl.InputError, match=f"{D + 1} slots, and there are {D} coordinates"):
+        jaxfl.functions(algorithm, nothing_to_see(), rounds=T)
