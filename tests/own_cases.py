@@ -390,6 +390,11 @@ ROWS["probed", "sampler|coins"] |= {
         estimator=copy.deepcopy(batch())._replace(sampler=COINS)
     ),
 }
+ROWS["no claim", "sampler"]["a phase that no event knows"] = lambda: composition(
+    body(estimator=estimators.minibatch(localization.phased(sampling.poisson()))),
+    plan(level_t=1, batch_t=4.0),
+    reads=("level_t", "batch_t"),
+)
 ROWS["refused", "sampler"]["no scheme"] = ("cdp_sgd", COINS._replace(scheme=None))
 ROWS["unproven", "sampler"] |= {
     "an equal one before jaxfl's": lambda: own(estimator=estimators.minibatch(alike("first")[1])),

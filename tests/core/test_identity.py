@@ -3,14 +3,14 @@
 import functools
 import sys
 import types
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
 
-from jaxfl.core.identity import code_of
+from jaxfl.core.identity import code_of, identity
 
 HELPER = "import jax.numpy as jnp\nSCALE = {scale}\ndef scaled(x):\n    return jnp.abs(SCALE * x)\n"
 USER = "import helper\ndef std(hp):\n    return helper.scaled(hp['sigma'])\n"
@@ -63,3 +63,20 @@ def test_what_a_function_reads_changes_its_digest(make):
 def test_members_of_sets_count():
     assert code_of(of_a_set({"a", "b"})) == code_of(of_a_set({"b", "a"}))
     assert code_of(of_a_set({"a", "b"})) != code_of(of_a_set({"a", "c"}))
+
+
+class Pair(NamedTuple):
+    first: int
+    second: int
+
+
+class Changeable(Pair):
+    """It may have attributes, which hide methods, and still equals its fields."""
+
+
+def test_attributes_of_a_tuple_are_part_of_its_identity() -> None:
+    plain, changed = Changeable(1, 2), Changeable(1, 2)
+    assert identity(plain) == identity(changed) != identity(Pair(1, 2))
+    changed.count = lambda value: 0  # type: ignore[method-assign]
+    assert plain == changed
+    assert identity(plain) != identity(changed)
