@@ -38,6 +38,7 @@ PROBES = {  # of the cases that compile a probe, those of the plain tier
     "channel: messages 100 times as long",
     "compressor: a coordinate twice",
     "sampler|coins: from scratch, and right",
+    "kernel: equal factors",
     "kernel|model: its clip",
     "participation: heavy clients",
     "server: a step of a trusted server",
