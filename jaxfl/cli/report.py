@@ -139,6 +139,7 @@ def _outcome(ds: xarray.Dataset, about: dict[str, Any]) -> dict[str, str]:
         "downlink": amount(final["downlink_bits"]),
         "gradients": f"{final['gradients']:,.0f} per-example",
         "privacy": results.privacy(about),
+        "privacy assumes": results.assumed(about),
         "paper's theorem": "; ".join(failed),
         "clients' privacy": _clients(ds) if "client_eps" in ds else "",
         "time": _time(about, rounds),

@@ -39,6 +39,7 @@ __all__ = [
     "FORMAT",
     "LABELS",
     "RESULT",
+    "assumed",
     "config",
     "exact",
     "labelled",
@@ -153,6 +154,13 @@ def privacy(about: Mapping[str, Any]) -> str:
         fails = any(condition[1] is False for condition in found.get("conditions", ()))
         words += ", outside the conditions of its theorem" * fails
     return words + after
+
+
+def assumed(about: Mapping[str, Any]) -> str:
+    """What a proven or stated eps assumes, in words; empty where there is none."""
+    found = about["privacy"]
+    said: str = "" if found is None else found.get("assumes", "")  # older files have none
+    return said if said and math.isfinite(float(found["proven"])) else ""
 
 
 def save(ds: xarray.Dataset, path: str | Path) -> Path:
