@@ -93,7 +93,7 @@ def _differing(rows: Iterable[Row], folder: Path) -> list[str]:
     for row in rows:
         each = zip(row.checks, _verdicts(row, folder), strict=True)
         agrees = (*AGREES, NOT_RUN)
-        missed = [f"{c.what}: {v}" for c, v in each if v not in agrees or v == "above the band"]
+        missed = [f"{c.what}: {v}" for c, v in each if v not in agrees]
         if missed:
             why = row.why or "The reason is not known."
             out.append(f"- {row.name} ({'; '.join(missed)}). {why}")
