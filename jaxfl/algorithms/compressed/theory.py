@@ -33,7 +33,7 @@ def dasha_rate(gap: float, first: float, step: float, T: int, omega: float, n: f
 def mvr_step(L: float, omega: float, n: float, eta: float, batch: float) -> float:
     """The step of DASHA-MVR's theorem, whose constants are from memory::
 
-    1/(L + L sqrt(96 omega (2 omega + 1)/n ((1 - eta)^2/b + 1) + 4 (1 - eta)^2/(eta n b)))
+        1/(L + L sqrt(96 omega (2 omega + 1)/n ((1 - eta)^2/b + 1) + 4 (1 - eta)^2/(eta n b)))
     """
     old = (1 - eta) ** 2 / batch
     more = 96 * omega * (2 * omega + 1) * (old + 1) / n + 4 * old / (eta * n)

@@ -51,8 +51,7 @@ def check_part(
     """Check that a part does what its record declares; return the names of what could be checked.
 
     Args:
-        part: a compressor, sampler, participation, mechanism, channel, server, estimator, local procedure,
-            aggregation or graph; or a problem, for the gradients of its model.
+        part: of any kind; or a problem, for the gradients of its model.
         seed: of the draws.
         reads: names that the part reads and does not declare, as in ``compose``.
         numbers: its hyper-parameters; those that are left out are small.
