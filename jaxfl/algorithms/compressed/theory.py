@@ -31,7 +31,9 @@ def dasha_rate(gap: float, first: float, step: float, T: int, omega: float, n: f
 
 
 def mvr_step(L: float, omega: float, n: float, eta: float, batch: float) -> float:
-    """The step of DASHA-MVR's theorem, whose constants are from memory::
+    """The step of DASHA-MVR's theorem, whose constants are from memory.
+
+    It is::
 
         1/(L + L sqrt(96 omega (2 omega + 1)/n ((1 - eta)^2/b + 1) + 4 (1 - eta)^2/(eta n b)))
     """
