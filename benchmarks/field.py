@@ -90,7 +90,14 @@ def _asked(asked: argparse.Namespace) -> tuple[list[Setting], tuple[Contender, .
     if asked.data_dir is not None:
         os.environ["JAXFL_DATA"] = asked.data_dir
     settings = [miniature(s) if asked.quick else s for s in named(asked.settings)]
-    return settings, tuple(map(added, asked.add)) or CONTENDERS
+    among = tuple(map(added, asked.add)) or CONTENDERS
+    known = [contender.name for contender in among]
+    for name in asked.only:
+        if name not in known:
+            raise InputError(
+                f"There is no algorithm {name!r} here", f"the names are {', '.join(known)}"
+            )
+    return settings, among
 
 
 def _plan(asked: argparse.Namespace) -> None:

@@ -12,10 +12,12 @@ from typing import NamedTuple
 import numpy as np
 import pandas
 import xarray
+from papers.entry import estimate as over_seeds
 from scipy.stats import rankdata
 
 from field.contenders import Contender
 from field.tuning import Tuned, axes_of
+from jaxfl import InputError
 from jaxfl.views.tables import Estimate
 
 __all__ = [
@@ -143,6 +145,8 @@ def save(ds: xarray.Dataset, path: Path) -> None:
 
 
 def load(path: Path) -> xarray.Dataset:
+    if not path.exists():
+        raise InputError(f"There is no data set {path}", "name another, or run the benchmark first")
     ds = xarray.load_dataset(path, engine="scipy")
     return ds.assign_coords({name: ds[name].astype(str) for name in ("setting", "algorithm")})
 
@@ -152,9 +156,7 @@ def load(path: Path) -> xarray.Dataset:
 
 def estimate(values: xarray.DataArray) -> Estimate:
     """The mean over seeds with its standard error; both NaN if a seed is missing."""
-    each = values.values.ravel().astype(np.float64)
-    error = each.std(ddof=1) / len(each) ** 0.5 if len(each) > 1 else np.nan
-    return Estimate(float(each.mean()), float(error))
+    return over_seeds(values.values.ravel())
 
 
 def groups(ds: xarray.Dataset) -> dict[str, list[str]]:

@@ -294,8 +294,7 @@ def in_plain(algorithm: Algorithm) -> Algorithm:
 
 def _with_rounds(algorithm: Algorithm, body: Any) -> Algorithm:
     """Return the algorithm that does the same in the rounds of another body."""
-    rounds = {"init": body.init, "round": body.round, "output": body.output}
-    made = algorithm._replace(body=body, **rounds)
+    made = algorithm._replace(init=body.init, round=body.round, output=body.output, body=body)
     return derived(made, algorithm)
 
 

@@ -117,9 +117,9 @@ def unseen(setup: Setup, turning: bool | int) -> tuple[str, ...]:
     out = ["gradients other than the planted record's: no model and no data of yours enter"]
     if body is None or not plays(setup.algorithm):
         return (*out, "what single clients send: of rounds that no parts describe it sees x alone")
-    if not own_body(body) and turning is False:
-        out.append(f"what rounds of {setup.algorithm.name!r} make of gradients that change")
     if not own_body(body):
+        if turning is False:
+            out.append(f"what rounds of {setup.algorithm.name!r} make of gradients that change")
         out.append("the noise of clients other than the first" + ": ask for clients = 3" * (n == 1))
     sampler, estimator, aggregation = body.estimator.sampler, body.estimator, body.aggregation
     if not own_part(sampler):

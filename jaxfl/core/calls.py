@@ -74,11 +74,12 @@ class Wanted(NamedTuple):
 
 
 @contextlib.contextmanager
-def blamed(what: str, *functions: Any) -> Iterator[None]:
+def blamed(what: str, *functions: Any, absent: str = "") -> Iterator[None]:
     """Turn what a user's code raises into an :class:`InputError`, whose notes are the lines of that code.
 
     ``what`` is the subject of the sentence.  An error in which only jaxfl and installed packages have a
-    part stays as it is, unless one of ``functions`` is the user's.
+    part stays as it is, unless one of ``functions`` is the user's.  ``absent`` is the way out of
+    a missing name.
     """
     try:
         yield
@@ -90,7 +91,7 @@ def blamed(what: str, *functions: Any) -> Iterator[None]:
             raise  # of JAX: the memory is too small
         if not frames and all(map(is_jaxfls, functions)):
             raise
-        way = TRACED if isinstance(error, TRACER_ERRORS) else ABSENT * isinstance(error, KeyError)
+        way = TRACED if isinstance(error, TRACER_ERRORS) else absent * isinstance(error, KeyError)
         raise InputError(f"{what} raises {one_line(error)}", way).at(frames) from error
 
 
@@ -162,7 +163,7 @@ def _looked_at(part: Any, field: str, owner: str, whose: Any, x: Any = None) -> 
     what = f"The {field} of {owner}"
 
     def call(*args: Any) -> Any:
-        with blamed(what, whose):
+        with blamed(what, whose, absent=ABSENT * hasattr(part, "resolve")):
             found = f(*args)
         if wanted is not None:
             _check(what, f, wanted, (*args, x), found)

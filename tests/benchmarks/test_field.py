@@ -180,3 +180,10 @@ def test_the_page_is_that_of_the_recorded_data_set() -> None:
 def test_unknown_names_are_refused(tiny: Setting) -> None:
     with pytest.raises(jaxfl.InputError, match="no setting 'huge'"):
         named(["huge"])
+
+
+@pytest.mark.parametrize("words", ["run a9a-label --only nope", "page --data-set no.nc"])
+def test_what_there_is_not_is_one_sentence(words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        script("benchmarks/field").main(words.split())
+    assert "There is no" in capsys.readouterr().err

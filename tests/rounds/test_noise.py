@@ -142,7 +142,7 @@ def test_several_noised_copies_of_a_message_are_refused(key):
         jaxfl.functions(algorithm, nothing_to_see(), rounds=T)
 
 
-def test_a_selection_reads_no_coordinate_twice(key):
+def test_a_selection_reads_no_coordinate_twice():
     """A slot past the end would read the last one again, with noise of its own."""
     some = compressors.random_k()._replace(capacity=lambda values, facts: {"k": D + 1})
     body = federated(estimator=whole(), mechanism=mechanisms.gaussian(), compressor=some)

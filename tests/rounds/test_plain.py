@@ -8,6 +8,7 @@ import pytest
 from rows import ROWS, Row
 
 import jaxfl
+from jaxfl.algorithms import trial
 from jaxfl.algorithms.composition import in_plain
 from jaxfl.engine.functions import Functions
 from jaxfl.problems.clipping import clipped_as
@@ -60,6 +61,13 @@ def agree(name: Any, problem: Any, key: jax.Array, numbers: dict[str, Any]) -> N
 )
 def test_every_fast_round_is_its_plain_round(row: Row, key: jax.Array) -> None:
     agree(row.name, row.problem, key, row.numbers)
+
+
+def test_nobody_tries_rounds_of_jaxfl(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each form of them is traced once, when it runs."""
+    monkeypatch.setattr(trial, "_trace", None)
+    for how in ({}, {"plain": True}, {"messages": True}):
+        jaxfl.functions("ldp_sgd", ROWS[0].problem, rounds=T, sigma=0.1, lr=0.1, **how)
 
 
 @pytest.mark.parametrize("case", PARTS)

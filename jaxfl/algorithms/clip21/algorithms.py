@@ -88,8 +88,9 @@ def clip21_sgd2m(**parts: Unpack[Parts]) -> Algorithm:
 @cached
 def _algorithm(**parts: Any) -> Algorithm:
     unclipped = functools.partial(estimators.minibatch, clip_examples=False)
-    usual = _shortened_change, sampling.poisson(), unclipped
-    body = local_body("clip21_sgd2m", parts, *usual, channel=_learned())
+    body = local_body(
+        "clip21_sgd2m", parts, _shortened_change, sampling.poisson(), unclipped, channel=_learned()
+    )
     params = (momentum.SMOOTHNESS, GAP, *PRIVACY)
     rules = PaperRules(body)
     return by_rules(clip21_sgd2m, "Islamov et al., 2025", rules, params, follows=("lr",))
