@@ -62,6 +62,7 @@ ROWS: dict[str, Row] = {
     "ldp_spider": Row({"turning": 2, "period": 5, "smoothness": 1e6}),
     "isrl_svrg": Row({"turning": 20, "epoch": 20, "noise_ratio": 0.1, "batch": 1}),
     **{name: Row(parts=RING, numbers={"clients": 4}) for name in ("dp_dsgd", "q_dpsgd_1")},
+    "decor": Row({"clients": 4, "coupling": 2.0}, RING),
     "sdm_dsgd": Row({"clients": 4, "k": 1}, RING),
     "porter_dp": Row({"clients": 4, "k": 1}, RING),
     "mu2_trusted": Row({**PASS, "batch": 1, "clients": 3}),

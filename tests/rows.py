@@ -147,6 +147,14 @@ ROWS += (
     Row("sdm_dsgd", {**QUIET, "batch": 4, "k": 6}, per_round(1, 4), None, 0, everyone=True),
     Row("dp_dsgd", {**QUIET, "batch": 4}, per_round(1, 4), False, 0, everyone=True, quick=False),
     Row(
+        "decor",
+        {**QUIET, "batch": 4, "coupling": 2.0},
+        per_round(1, 4),
+        False,
+        0,
+        everyone=True,
+    ),
+    Row(
         "porter_dp",
         {**QUIET, "batch": 4, "k": 4},
         per_round(1, 4),

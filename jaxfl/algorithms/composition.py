@@ -72,7 +72,8 @@ def compose(
     later = () if aggregation is None else tuple(param.name for param in aggregation.params)
     needs = tuple(name for name in table if name not in ("omega", *later, *follows))
     table = _table(name, (*table.values(), *params))
-    if aggregation is not None and aggregation.hides and not body.mechanism.central:
+    summed = aggregation is not None and aggregation.hides and not body.mechanism.central
+    if summed or body.mechanism.coupled:
         table |= {COLLUDING.name: COLLUDING}
     if "sigma" in table and "eps" not in table:  # any noise can be calibrated
         table |= {param.name: param for param in PRIVACY if param.name not in table}
@@ -95,7 +96,7 @@ def compose(
         needs=needs,
         reads=read,
         parts=_described(name, body),
-        per_record=body.clip == "example",
+        per_record=body.clip != "batch",
         cohort=body.cohort,
         body=body,
     )
@@ -173,6 +174,9 @@ def _check(name: str, body: AnyBody) -> None:
     )
     for role, ways in WAYS.items():
         choice(role, getattr(body, role), ways)
+    networked = "graph" in body.roles or not body.mechanism.coupled
+    why = "whose clients have no neighbours to share noise with: take jaxfl.mechanisms.gaussian()"
+    applies(networked, name, why, mechanism=body.mechanism)
     covered = body.compressor.exact or body.mechanism.std is None or not body.mechanism.central
     why = (
         "whose noise is the server's: compression can enlarge a clipped message beyond what that noise "

@@ -71,7 +71,11 @@ GAP = Param(
     open_low=True,
     high=LARGEST,
 )
-WAYS = {"clip": ("example", "batch"), "noise": ("fused", "per_client"), "clipping": CLIPPINGS}
+WAYS = {
+    "clip": ("example", "batch", "client"),
+    "noise": ("fused", "per_client"),
+    "clipping": CLIPPINGS,
+}
 UNKNOWN = "L of this model is unknown"
 ASKED_OMEGA = "from the given omega"
 EPS = 5.0  # where no way to set the noise is given
@@ -348,7 +352,7 @@ class Draft:
         G = self.clip(True)
         self.parts(body, facts)
         L = self.smoothness(facts)
-        self.target(facts)
+        self.target(facts, "n" if body.clip == "client" else "m")
         self.default("gap", 1.0)
         return G, L
 

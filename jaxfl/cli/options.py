@@ -131,8 +131,9 @@ class Setup:
       --aggregation NAME        how messages are summed: a name of `jaxfl list aggregations`
       --graph NAME              network of an algorithm without a server: complete, ring, grid or
                                 erdos_renyi:P,SEED
-      --clip-mode HOW           example (default) clips each example's gradient; batch clips only their
-                                mean, which gives no per-record privacy unless --gradient-bound is given
+      --clip-mode HOW           example (default) clips each example's gradient; client clips what a client
+                                sends, and protects all of its records; batch clips the same, and gives
+                                no per-record privacy unless --gradient-bound is given
       --clipping HOW            hard scales what is longer than the bound G to G; smooth scales everything
                                 by G/(G + norm) (default: smooth for porter_*, else hard)
       --noise HOW               calibrated (default) takes the least noise for which an accountant proves
@@ -192,7 +193,7 @@ class Setup:
     participation: str | None = _built(None)
     aggregation: str | None = _built(None)
     graph: str | None = _built(None)
-    clip_mode: str = _built("example", Among("example", "batch"))
+    clip_mode: str = _built("example", Among("example", "client", "batch"))
     clipping: str | None = _built(None, Among("hard", "smooth"))
     noise: str = option("calibrated", Among("calibrated", "paper"))
     noise_draw: str = _built("fused", Among("fused", "per_client"))

@@ -125,7 +125,7 @@ def run_audit(words: Sequence[str]) -> int:
       --noise HOW               calibrated (default) or paper: the noise of the paper's formula
       --sampler NAME            replace the algorithm's sampler
       --compressor NAME         replace the algorithm's compressor
-      --clip-mode HOW           example (default) or batch
+      --clip-mode HOW           example (default), client or batch
       --clipping HOW            hard or smooth (default: that of the algorithm)
       --turning E               let the adversary flip the sign of the record's gradient in every E-th
                                 round, as SVRG and SPIDER need, whose differences otherwise cancel it

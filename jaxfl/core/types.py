@@ -818,6 +818,8 @@ class Mechanism(NamedTuple):
         event: host: (event, T) -> what this noise releases, as an event of :mod:`jaxfl.privacy`.
             ``event`` has the draws, the sensitivity and the number of rounds with one std, of T in the
             run, as if their noise were Gaussian and independent; None: that event.
+        coupled: whether two neighbours of a network draw more noise from a seed that they share, of
+            ``hp["coupling"]`` times this std, which one of them adds and the other subtracts.
     """
 
     name: str
@@ -827,6 +829,7 @@ class Mechanism(NamedTuple):
     draw: Callable[[Key, Array, Array], Array] = _normal
     weights: tuple[float, ...] = (1.0,)
     event: Callable[[Any, int], Any] | None = None
+    coupled: bool = False
 
 
 class Client(NamedTuple):

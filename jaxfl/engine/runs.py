@@ -36,7 +36,7 @@ from jaxfl.privacy.events import AnyEvent, Kind, NoClaim, Standing, plain_events
 from jaxfl.privacy.releases import releases
 from jaxfl.privacy.reports import Report
 from jaxfl.problems.identity import dtype, fingerprint, largest_gradient, objective
-from jaxfl.rounds.transcript import noises
+from jaxfl.rounds.transcript import others
 
 __all__ = [
     "DONE",
@@ -303,7 +303,7 @@ def honest(
     """
     if COLLUDING not in algorithm.params or algorithm.body is None:
         return ""
-    most = noises(algorithm.body, {**values, "colluding": 0}, facts) - 1
+    most, do = others(algorithm.body, values, facts)
     proofs = [
         [releases(event).parts for event in plain_events(release(more))]
         for more in ({}, {"colluding": most})
@@ -311,7 +311,7 @@ def honest(
     if proofs[0] == proofs[1]:
         return ""
     colluding = int(values.get("colluding", 0))
-    return f", if at most {colluding} of the {most + 1} clients of a sum collude with the server"
+    return f", if at most {colluding} of the {most + 1} clients {do}"
 
 
 def totals(cost: Cost, counts: Mapping[str, int]) -> dict[str, float]:

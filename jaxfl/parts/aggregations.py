@@ -74,7 +74,9 @@ RANGE = Param(
 PRECISION = Param("precision", "step p that an encoded coordinate is rounded to", open_low=True)
 
 COLLUDING = Param(
-    "colluding", "clients of a sum whose messages the server knows (default: 0)", integer=True
+    "colluding",
+    "clients of a sum whose messages the server knows, or whose seeds are known (default: 0)",
+    integer=True,
 )
 
 

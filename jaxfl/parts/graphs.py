@@ -27,6 +27,7 @@ __all__ = [
     "erdos_renyi",
     "graph",
     "grid",
+    "links",
     "metropolis",
     "mixing",
     "ring",
@@ -147,6 +148,15 @@ def metropolis(links: Any) -> Floats:
     degree = links.sum(1)
     W = np.where(links, 1 / (1 + np.maximum(degree[:, None], degree[None])), 0.0)
     return W + np.diag(1 - W.sum(1))
+
+
+@functools.lru_cache(maxsize=256)
+def links(graph: Graph, n: int) -> npt.NDArray[np.bool_]:
+    """Which of n clients are neighbours, (n, n): the same for rounds and for accountants."""
+    W = np.asarray(graph.matrix(n))
+    out: npt.NDArray[np.bool_] = ((W != 0) | (W.T != 0)) & ~np.eye(n, dtype=bool)
+    out.flags.writeable = False
+    return out
 
 
 def connected(links: Any) -> bool:

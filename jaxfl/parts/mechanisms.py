@@ -16,10 +16,25 @@ from jaxfl.core.types import LARGEST, Array, Hyper, Key, Mechanism, Param
 from jaxfl.privacy.events import Event, NoClaim
 from jaxfl.privacy.releases import correlates
 
-__all__ = ["banded", "central", "correlated", "gaussian", "noiseless", "normal", "past", "sigma"]
+__all__ = [
+    "banded",
+    "cancelling",
+    "central",
+    "correlated",
+    "gaussian",
+    "noiseless",
+    "normal",
+    "past",
+    "sigma",
+]
 
 SIGMA = Param(
     "sigma", "standard deviation of the noise on a coordinate of a client's estimate", high=LARGEST
+)
+COUPLING = Param(
+    "coupling",
+    "ratio sigma_c/sigma of the noise that two neighbours share to a client's own",
+    high=LARGEST,
 )
 MEAN_SIGMA = SIGMA._replace(doc="standard deviation of the noise on a coordinate of the mean")
 
@@ -41,6 +56,16 @@ def gaussian() -> Mechanism:
 def central() -> Mechanism:
     """xi ~ N(0, sigma^2 I) added to the mean of the messages by a server that clients trust."""
     return Mechanism("central", sigma, params=(MEAN_SIGMA,), central=True)
+
+
+@made
+def cancelling() -> Mechanism:
+    """``w_i + sum_{j ~ i} v_ij`` in a network, w_i ~ N(0, sigma^2 I), v_ij = -v_ji ~ N(0, (c sigma)^2 I).
+
+    v_ij is drawn from a seed that i and j alone know.  In the sum of all clients the v_ij cancel, and who
+    knows no seed of a client sees them [:mod:`jaxfl.privacy.networks`].  ``coupling`` is c.
+    """
+    return Mechanism("cancelling", sigma, params=(SIGMA, COUPLING), coupled=True)
 
 
 @made

@@ -17,6 +17,8 @@
 * :mod:`~jaxfl.privacy.limits` -- lower bounds on eps from how often a test succeeds
 * :mod:`~jaxfl.privacy.mixtures` -- bounds for estimators in which a record enters every release,
   drawn or not: SVRG and SAGA
+* :mod:`~jaxfl.privacy.networks` -- noise that neighbours of a network share, and that cancels in
+  the sum of all clients
 * :mod:`~jaxfl.privacy.pld` -- composition of many releases: privacy loss distributions on a grid,
   multiplied by FFT
 * :mod:`~jaxfl.privacy.profiles` -- privacy profiles of single releases under replace-one

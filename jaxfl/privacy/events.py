@@ -27,6 +27,7 @@ from jaxfl.core.types import SCHEMES, Algorithm, ProblemFacts, Scheme
 __all__ = [
     "OBSERVED",
     "PROTECTED",
+    "RELATIONS",
     "SCHEMES",
     "AnyEvent",
     "Described",
@@ -71,6 +72,7 @@ OBSERVED = {
     "secure_sum": "only the sum of the clients' messages",
     "trusted_server": "the models that a trusted server shows",
     "single_node": "the models of the node that holds the data",
+    "shared_seeds": "every message of every client, and no seed that honest neighbours share",
 }
 NEIGHBOURS = {
     ("record", "replace_one"): "one record of one client, replaced by another",
@@ -329,9 +331,9 @@ class Event:
     releases: int
     unit: Literal["record", "client"] = "record"
     adjacency: Adjacency = "replace_one"
-    trust: Literal["local_transcript", "secure_sum", "trusted_server", "single_node"] = (
-        "local_transcript"
-    )
+    trust: Literal[
+        "local_transcript", "secure_sum", "trusted_server", "single_node", "shared_seeds"
+    ] = "local_transcript"
     correlation: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
@@ -507,12 +509,16 @@ def plain_events(event: AnyEvent | None) -> Iterator[Event]:
     return (one for one in _walk(event) if isinstance(one, Event))
 
 
+# whose data and what is seen, in the order of the numbers that results hold: later adversaries at the end
+RELATIONS = tuple(
+    sorted(itertools.product(NEIGHBOURS, OBSERVED), key=lambda pair: pair[1] == "shared_seeds")
+)
 # what an eps is about, by the number that results hold; 0: nothing is released under noise
 PROTECTED = (
     "",
     *(
-        f"{whose}, from an adversary who sees {seen}"
-        for whose, seen in itertools.product(NEIGHBOURS.values(), OBSERVED.values())
+        f"{NEIGHBOURS[whose]}, from an adversary who sees {OBSERVED[seen]}"
+        for whose, seen in RELATIONS
     ),
 )
 

@@ -123,7 +123,7 @@ def own_estimate(body: Body, context: RoundContext) -> Estimate:
         g = g if work.base is None else g + work.base
         g = g if body.regularizer_apart else g + context.point.public
         smooth = context.point.kernel.smooth
-        return (clip(g, context.hp["clip"], smooth) if body.clip == "batch" else g), factors
+        return (clip(g, context.hp["clip"], smooth) if body.clip != "example" else g), factors
 
     return estimate
 

@@ -5,6 +5,7 @@ Each round, for all clients at once::
     g_i = client i's estimate at its own x_i, examples clipped, + grad regularizer(x_i) + xi_i
     x_i <- rule(x_i, g_i, what neighbours sent, weighted by W)
 
+A mechanism that is ``coupled`` adds noise that neighbours draw from a seed of their own.
 All neighbours of a client see what it sends.  The model of a run is the mean of the x_i.  The
 estimator has no memory, and everyone takes part.
 """
@@ -16,8 +17,10 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jaxfl.core import provenance
+from jaxfl.core.keys import at
 from jaxfl.core.products import exact
 from jaxfl.core.provenance import made
 from jaxfl.core.records import document_all
@@ -38,12 +41,12 @@ from jaxfl.core.types import (
     Problem,
 )
 from jaxfl.parts.gradients import at_point, evaluated
-from jaxfl.parts.graphs import Graph
+from jaxfl.parts.graphs import Graph, links
 from jaxfl.parts.mechanisms import noiseless, normal
 from jaxfl.parts.sampling import everyone
 from jaxfl.parts.servers import LR
 from jaxfl.problems.clipping import clip, clipped_as
-from jaxfl.rounds.blocks import ClientBlock, client_keys, paced, start, streams, take
+from jaxfl.rounds.blocks import ClientBlock, Keys, client_keys, paced, start, streams, take
 from jaxfl.rounds.estimates import draw_rows
 from jaxfl.rounds.messages import Seen, in_full, release
 
@@ -146,7 +149,8 @@ class Network(NamedTuple):
         rule: what clients send, and how their points move.
         graph: who hears whom, as mixing matrices.
         participation: who takes part, which is everyone.
-        clip: "example"; or "batch": the whole estimate, which bounds no record's influence.
+        clip: "example"; or "batch": the whole estimate, which bounds no record's influence; or "client":
+            the same, where all records of a client are protected together.
         noise: "per_client": each client draws its own.
         clipping: "hard", ``g min(1, G/|g|)``; or "smooth", ``g G/(G + |g|)``.
     """
@@ -240,10 +244,12 @@ class Gossip(Network):
         def estimate(x: Array, weight: Array, batch: Any, noise: Key, points: Key) -> Array:
             point = at_point(self.estimator.gradient, model, (), x, hp)
             g = evaluated(point, weight, batch, points)[0] + point.public
-            g = clip(g, hp["clip"], point.kernel.smooth) if self.clip == "batch" else g
+            g = clip(g, hp["clip"], point.kernel.smooth) if self.clip != "example" else g
             return g + normal(noise, self.mechanism, g, hp)
 
         g = jax.vmap(estimate)(x, rows.weight, take(problem.train, who, rows), noise, points)
+        if self.mechanism.coupled:
+            g = g + self._cancelling(keys, t, g, hp)
 
         messages: list[Array] = []
 
@@ -265,6 +271,20 @@ class Gossip(Network):
         info = Info(jnp.int32(n), jnp.sum(sent), counts)
         info = jax.tree.map(lambda a: jnp.asarray(a).astype(jnp.int32), info)
         return NetworkState(t + 1, x, state.W, tuple(links)), info, g, messages
+
+    def _cancelling(self, keys: Keys, t: Array, like: Array, hp: Hyper) -> Array:
+        """``sum_{j ~ i} v_ij``, v_ij = -v_ji, of each client i, (n, d); v_ij has a key of its own."""
+        first, second = np.nonzero(np.triu(links(self.graph, like.shape[0])))
+        if not first.size:
+            return jnp.zeros_like(like)
+
+        def shared(i: Array, j: Array) -> Array:
+            key = jax.random.fold_in(jax.random.fold_in(at(keys.pairs, t), i), j)
+            v: Array = hp["coupling"] * normal(key, self.mechanism, like[0], hp)
+            return v
+
+        v = jax.vmap(shared)(jnp.asarray(first), jnp.asarray(second))
+        return jnp.zeros_like(like).at[first].add(v).at[second].add(-v)
 
     def output(self, state: NetworkState) -> Array:
         return jnp.mean(state.x, axis=0)

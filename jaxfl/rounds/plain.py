@@ -126,7 +126,7 @@ def estimate(body: Plain, now: RoundContext, me: ClientBlock, noise: Key) -> Est
     g, new = evaluated(now.point, rows.weight, batch, points, stored=stored)
     g = g if me.base is None else g + me.base
     g = g if body.regularizer_apart else g + now.point.public
-    g = clip(g, now.hp["clip"], kernel.smooth) if body.clip == "batch" else g
+    g = clip(g, now.hp["clip"], kernel.smooth) if body.clip != "example" else g
     base, local = me.base, me.local if table is None else table.absorb(me.local, rows, new)
     if estimator.memory.follow is not None and base is not None:
         change = new if stored is None else kernel.combine((1.0, -1.0), (new, stored))

@@ -6,6 +6,7 @@ clients take part, and each message is seen.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -30,11 +31,14 @@ from jaxfl.core.types import (
     Sampler,
     Values,
 )
+from jaxfl.parts.graphs import Graph, links
 from jaxfl.privacy import events
 from jaxfl.privacy.events import Sampling, worst
+from jaxfl.privacy.networks import Hidden, hidden
 
 __all__ = [
     "Rounds",
+    "between_neighbours",
     "drawn",
     "equal_rounds",
     "event",
@@ -45,12 +49,13 @@ __all__ = [
     "loudest",
     "message_bound",
     "noises",
+    "others",
     "rounding",
     "sensitivity_of",
     "turns",
 ]
 
-READ = ("clip", "gradient_bound", "batch")  # by events, besides the noise
+READ = ("clip", "gradient_bound", "batch", "coupling")  # by events, besides the noise
 POINTS = 3  # at which scales and bounds of terms have to agree
 BLOCK = 1024  # rounds whose numbers are evaluated together
 PRECISION = 1e-4  # by which a std may differ in single and in double precision
@@ -64,31 +69,38 @@ def event(body: AnyBody, values: Values, facts: ProblemFacts) -> Any:
     where clients differ in weight.  Compression, shifts and the server's steps act on noised values.
     Who takes part is public, so client sampling amplifies nothing, but a client releases only in its
     turns.  Clients' data are disjoint, and the worst client size counts, which may be neither the
-    smallest nor the largest.
+    smallest nor the largest.  Noise that neighbours share counts as :func:`between_neighbours` says.
+
+    With ``clip="client"`` all records of a client are protected: its estimate has norm at most C, whatever
+    the records are, which ones are drawn and what the client remembers, and all else that moves its
+    message has been seen.
     """
-    sampler = body.estimator.sampler
+    sampler, clients = body.estimator.sampler, body.clip == "client"
     if body.mechanism.std is None:
         return events.NoClaim("nothing is noised")
     if body.estimator.gradient.unit is not None:
         return events.NoClaim(f"the noise of {body.estimator.name} has a unit of its own")
     if sampler.scheme is None:
         return events.NoClaim(f"the scheme of {sampler.name} is not declared")
-    sensitivity = sensitivity_of(body.estimator, values, facts.d)
+    sensitivity = _of_a_client if clients else sensitivity_of(body.estimator, values, facts.d)
     if sensitivity is None:
         return events.NoClaim(f"the sensitivity of {body.estimator.name} is not declared")
-    hidden = body.aggregation is not None and body.aggregation.hides
+    summed = body.aggregation is not None and body.aggregation.hides
     senders = noises(body, values, facts)
     rounds = equal_rounds(body, values, facts)
-    if len(rounds) > 1 and not (sampler.whole or sampler.fresh):
+    if len(rounds) > 1 and not (clients or sampler.whole or sampler.fresh):
         return events.NoClaim(
             f"noise, clip or batch change while {sampler.name} uses up its records"
         )
     moves = sensitivity(rounds[0].values)
-    if isinstance(moves, events.Mean) and math.isfinite(moves.clip):
+    if isinstance(moves, events.Mean) and math.isfinite(moves.clip) and not clients:
         if math.isfinite(moves.whole) and body.clip != "batch":
             return events.NoClaim("the estimator leaves clipping to clip='batch', which is not set")
         if body.clip == "batch" and not moves.hidden:
             return events.NoClaim("clip='batch' needs an estimator that leaves clipping to it")
+
+    trust: Any = "secure_sum" if summed else "local_transcript"
+    trust = "shared_seeds" if body.mechanism.coupled else trust
 
     def client(m: int) -> Any:
         r = facts.noises(senders, m)  # independent noises of one client's size in a sum
@@ -96,16 +108,38 @@ def event(body: AnyBody, values: Values, facts: ProblemFacts) -> Any:
         def part(some: Rounds) -> events.Event:
             now = some.values
             return events.Event(
-                drawn(sampler, now, facts, m),
+                Sampling("full", 1, 1) if clients else drawn(sampler, now, facts, m),
                 sensitivity(now),
-                some.std * r**0.5,
+                some.std * r**0.5 * between_neighbours(body, now, facts).noise,
                 some.number,
-                trust="secure_sum" if hidden else "local_transcript",
+                unit="client" if clients else "record",
+                trust=trust,
             )
 
         return in_sequence(body, values, part, loudest(rounds, turns(body, values, facts)))
 
+    if clients:  # of any size, whose releases differ by their noise alone
+        return client(min(facts.sizes or (facts.m,), key=lambda m: facts.noises(senders, m)))
     return worst(facts, client)
+
+
+def _of_a_client(values: Values) -> events.Mean:
+    """A message without its noise has norm C at most: one release of the one client's data."""
+    C = float(values["clip"])
+    return events.Mean(C, whole=C)
+
+
+def between_neighbours(body: AnyBody, values: Values, facts: ProblemFacts) -> Hidden:
+    """What the noise that neighbours share hides, if ``colluding`` clients know theirs."""
+    if not body.mechanism.coupled:
+        return Hidden(1.0, True)
+    colluding = int(values.get("colluding", 0))
+    return _hidden(body.roles["graph"], facts.n, float(values["coupling"]), colluding)
+
+
+@functools.lru_cache(maxsize=1024)
+def _hidden(graph: Graph, n: int, coupling: float, colluding: int) -> Hidden:
+    return hidden(links(graph, n), coupling, colluding)
 
 
 def forgets(estimator: Estimator) -> bool:
@@ -372,6 +406,13 @@ def noises(body: AnyBody, values: Values, facts: ProblemFacts) -> int:
         colluding=colluding,
     )
     return max(1, senders - colluding)
+
+
+def others(body: AnyBody, values: Values, facts: ProblemFacts) -> tuple[int, str]:
+    """How many clients a proof may trust beside the protected one, and what they may not do, in words."""
+    if body.mechanism.coupled:
+        return facts.n - 1, "of the network show their seeds"
+    return noises(body, {**values, "colluding": 0}, facts) - 1, "of a sum collude with the server"
 
 
 def message_bound(body: AnyBody, values: Values, facts: ProblemFacts) -> MessageBound:

@@ -213,6 +213,8 @@ def _noise(one: Case) -> None:
     alone = body is not None and body.own.std is not None and body.local is None
     if body is None or not alone or not body.compressor.exact or "sigma" not in one.algorithm.names:
         raise DoesNotApply("no message shows the noise alone")
+    if body.mechanism.coupled:
+        raise DoesNotApply("neighbours share a part of the noise")
     f = functions(by_messages(one.algorithm), one.problem, one.rounds, **one.numbers)
     run, body = f.init(one.key), f.algorithm.body
     assert body is not None

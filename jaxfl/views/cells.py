@@ -21,7 +21,7 @@ from jaxfl.core.errors import InputError, require
 from jaxfl.core.params import closest
 from jaxfl.core.progress import plural
 from jaxfl.engine import results
-from jaxfl.privacy.events import NEIGHBOURS, OBSERVED, PROTECTED
+from jaxfl.privacy.events import OBSERVED, PROTECTED, RELATIONS
 from jaxfl.views.words import NAMES, SYMBOLS, number
 
 if TYPE_CHECKING:
@@ -48,9 +48,9 @@ PER_CLIENT = ("client", "quantile")  # dimensions of metrics of each client, or 
 TOTALS = ("messages", "coordinates", "gradients", "clamped", "uplink_bits", "downlink_bits")
 # of each protection the unit, how neighbouring data differ, if not in a replaced one, and what is seen
 RELATION = {"replace_one": "", "add_remove": " added or removed", "zero_out": " zeroed"}
-SEEN = dict(zip(OBSERVED, ("messages", "sums", "models", "its node's models"), strict=True))
-EACH = itertools.product(NEIGHBOURS, SEEN.values())
-SHORT = [f"{unit}{RELATION[relation]}, {seen}" for (unit, relation), seen in EACH]
+KINDS = ("messages", "sums", "models", "its node's models", "messages without seeds")
+SEEN = dict(zip(OBSERVED, KINDS, strict=True))
+SHORT = [f"{unit}{RELATION[relation]}, {SEEN[seen]}" for (unit, relation), seen in RELATIONS]
 IN_SHORT = dict(zip(PROTECTED, ["", *SHORT], strict=True))
 
 

@@ -71,10 +71,26 @@ def transcribed(run: jaxfl.Run, name: str) -> np.ndarray:
             return v["quantum"] * (low + up)
         return np.array([D.mask(t, i) for i in range(n)]) * u
 
+    def pairs(t: jax.Array, i: jax.Array, hp: Hyper) -> jax.Array:
+        """z_ij of each j, from a seed of both."""
+
+        def one(j: jax.Array) -> jax.Array:
+            key = jax.random.fold_in(D.keys.pairs, t)
+            low, high = jnp.minimum(i, j), jnp.maximum(i, j)
+            return D.normal(jax.random.fold_in(jax.random.fold_in(key, low), high))
+
+        return jax.vmap(one)(jnp.arange(n))
+
     for t in range(ROUNDS):
         g = np.empty_like(x)
         for i in range(n):
-            g[i] = D.slope(t, i, x[i], v["clip"]) + regularizer(x[i]) + v["sigma"] * D.noise(t, i)
+            g[i] = D.slope(t, i, x[i], v["clip"]) + regularizer(x[i])
+            if D.body.clip == "client":
+                g[i] = shrunk(D.slope(t, i, x[i]) + regularizer(x[i]), v["clip"])
+            g[i] += v["sigma"] * D.noise(t, i)
+            if name == "decor":
+                shared = v["coupling"] * v["sigma"] * D.grid("pairs", pairs)[t, i].astype(float)
+                g[i] += sum(np.sign(j - i) * shared[j] for j in range(n) if j != i and W[i, j] > 0)
         new = np.empty_like(x)
         if name == "q_dpsgd_1":
             z, k = sent(x, t), v["consensus"]
@@ -92,11 +108,20 @@ def transcribed(run: jaxfl.Run, name: str) -> np.ndarray:
 
 
 @pytest.mark.parametrize(
-    "name", ["q_dpsgd_1", pytest.param("sdm_dsgd", marks=pytest.mark.plain), "dp_dsgd"]
+    ("name", "clip"),
+    [
+        ("q_dpsgd_1", "example"),
+        pytest.param("sdm_dsgd", "example", marks=pytest.mark.plain),
+        ("dp_dsgd", "example"),
+        pytest.param("decor", "example", marks=pytest.mark.plain),
+        ("decor", "client"),
+    ],
 )
-def test_transcription(name: str, key: jax.Array) -> None:
-    more = {"q_dpsgd_1": {"quantum": 0.05, "consensus": 0.8}, "sdm_dsgd": {"k": 4, "theta": 0.7}}
-    algorithm, numbers = jaxfl.algorithm(name, graph="ring"), {**NUMBERS, **more.get(name, {})}
+def test_transcription(name: str, clip: str, key: jax.Array) -> None:
+    more: dict[str, Any] = {"q_dpsgd_1": {"quantum": 0.05, "consensus": 0.8}}
+    more |= {"sdm_dsgd": {"k": 4, "theta": 0.7}, "decor": {"coupling": 3.0}}
+    algorithm = jaxfl.algorithm(name, graph="ring", clip=clip)
+    numbers = {**NUMBERS, **more.get(name, {})}
     run = jaxfl.simulate(algorithm, a_problem(LAM), key, ROUNDS, eval_every=0, **numbers)
     expected = transcribed(run, name)
     assert expected.std(0).max() > 0.01  # clients do not agree

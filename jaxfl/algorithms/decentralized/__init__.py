@@ -2,8 +2,8 @@
 
 * :mod:`~jaxfl.algorithms.decentralized.algorithms` -- private optimization over a network without
   a server
-* :mod:`~jaxfl.algorithms.decentralized.claims` -- what Q-DPSGD-1 claims of its
-  noise
+* :mod:`~jaxfl.algorithms.decentralized.claims` -- what Q-DPSGD-1 and DECOR claim
+  of their noise
 """
 
 from jaxfl.algorithms.decentralized import algorithms

@@ -1,13 +1,14 @@
-"""What Q-DPSGD-1 claims of its noise."""
+"""What Q-DPSGD-1 and DECOR claim of their noise."""
 
 from __future__ import annotations
 
 import math
 
-from jaxfl.privacy.claims import Claim, solved
-from jaxfl.privacy.gaussian import check_delta
+from jaxfl.privacy.claims import Claim, Condition, solved
+from jaxfl.privacy.gaussian import check_delta, zcdp_eps, zcdp_rho
+from jaxfl.privacy.networks import Hidden
 
-__all__ = ["q_dpsgd"]
+__all__ = ["decor", "q_dpsgd"]
 
 
 def q_dpsgd(m: int, rounds: int, delta: float, **way: float) -> Claim:
@@ -25,3 +26,25 @@ def q_dpsgd(m: int, rounds: int, delta: float, **way: float) -> Claim:
     formula = "sigma^2 = 16 T (2 ln(1/delta)/eps + 1)/(m^2 eps)"
     note = "the formula has no G: the authors' clip is not in it"
     return Claim("SoteriaFL authors' code", formula, sigma, eps, delta, (), False, note)
+
+
+def decor(share: float, rounds: int, found: Hidden, delta: float, **way: float) -> Claim:
+    """``eps = e + 2 sqrt(e ln(1/delta))``, ``e = 2 T C^2 max_i [(sigma^2 I + sigma_c^2 L)^{-1}]_ii``.
+
+    ``share`` is C, what data add to a message at most, and L is of the clients that do not collude
+    [Allouah et al., ICML 2024].  All that is released without amplification: C/b of drawn batches.
+    """
+    spent = 2 * rounds * (share / found.noise) ** 2  # sigma^2 e
+
+    def eps_of(sigma: float) -> float:
+        return float(zcdp_eps(spent / sigma**2, delta))
+
+    def sigma_of(eps: float) -> float:
+        return math.sqrt(spent / float(zcdp_rho(eps, delta)))
+
+    sigma, eps = solved(sigma_of, eps_of, delta, **way)
+    what = "the clients that do not collude to be connected"
+    here = "some of them may be cut off, which is accounted for"
+    connected = Condition(what, found.connected, here=here * (found.connected is False))
+    formula = "eps = e + 2 sqrt(e ln(1/delta)), e = 2 T C^2 max_i [(sigma^2 I + sigma_c^2 L)^-1]_ii"
+    return Claim("DECOR, ICML 2024", formula, sigma, eps, delta, (connected,))

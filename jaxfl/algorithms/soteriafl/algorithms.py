@@ -362,7 +362,7 @@ class PaperRules(NamedTuple):
             L, known = 1.0, False
         note = rule.where if known else f"{rule.where} with L = 1: {UNKNOWN}"
         if private:
-            N.target(facts)
+            N.target(facts, "n" if body.clip == "client" else "m")
         v, of, s = N.values, N.for_eps, self._setting(N.values, facts, L, N.eps)
         names = {param.name for param in body.estimator.params}
         if rule.batch is None or (rule.batch is theory.sgd_batch and not known):  # which reads L
@@ -403,7 +403,9 @@ class PaperRules(NamedTuple):
         return theory.Setting(r, facts.m, facts.d, v["omega"], L, G, eps, delta, v["gap"])
 
     def formula(self, values: Mapping[str, Any], facts: ProblemFacts, asked: Asked) -> Claim | None:
-        """The paper's noise, and whether its conditions hold."""
+        """The paper's noise, and whether its conditions hold; of whole clients it says nothing."""
+        if self.body.clip == "client":
+            return None
         assume = self.rule.assume
         assert assume is not None
         L = values.get("smoothness", facts.smoothness) or 1.0

@@ -1,0 +1,99 @@
+"""Whole clients: what they send is clipped as a whole, and all of their records are protected together."""
+
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+from planned import planned
+from rows import a_problem
+from told import refusals
+
+import jaxfl
+from jaxfl.audit import audit
+from jaxfl.privacy import Event, Mean, Sampling
+from jaxfl.privacy.accountants import epsilon
+from jaxfl.privacy.events import protects
+
+T, C = 12, 0.3
+GIVEN: dict[str, Any] = {"clip": C, "sigma": 0.2, "lr": 0.5}
+CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
+    "soteriafl_sgd": ("soteriafl_sgd", {}, {"k": 4, "batch": 4}),
+    "soteriafl_saga": ("soteriafl_saga", {}, {"k": 4, "batch": 4}),
+    "ldp_svrg": ("ldp_svrg", {}, {"batch": 4, "refresh": 0.3}),
+    "ldp_gd": ("ldp_gd", {"clipping": "smooth"}, {}),
+    "epochs": ("ldp_sgd", {"sampler": "shuffled"}, {"batch": 4}),
+    "q_dpsgd_1": ("q_dpsgd_1", {}, {"batch": 4, "quantum": 1e-3}),
+    "sdm_dsgd": ("sdm_dsgd", {}, {"k": 4, "batch": 4}),
+}
+
+
+@pytest.mark.parametrize("case", [pytest.param(c, marks=pytest.mark.plain) for c in CASES])
+def test_no_estimate_is_longer_than_the_bound_of_its_event(case: str) -> None:
+    """Of records a thousand times as long, in every round, whatever the client remembers."""
+    name, parts, numbers = CASES[case]
+    algorithm = jaxfl.algorithm(name, clip="client", **parts)
+    problem = a_problem(n=4, m=9)
+    rows, labels = problem.train
+    problem = jaxfl.make_problem(problem.model, (1e3 * np.asarray(rows), labels), x0=problem.x0)
+    run = planned(algorithm, problem, T, **GIVEN, **numbers)
+    whole = Event(Sampling("full", 1, 1), Mean(C, whole=C), 0.2, T, unit="client")
+    assert run.event == whole
+    assert run.claim is None
+    quiet = jaxfl.functions(algorithm, problem, T, **{**GIVEN, "sigma": 0.0}, **numbers)
+    now, norms = quiet.init(run.key), []
+    for _ in range(4):
+        seen = quiet.view(now)
+        norms.append(np.linalg.norm(seen.estimates, axis=1))
+        now, _ = quiet.round(now)
+    assert np.max(norms) <= C * (1 + 1e-5)
+    assert np.max(norms) > 0.9 * C
+
+
+def test_a_sum_of_clients_hides_one_of_them() -> None:
+    sizes: Any = {"clip": C, "sigma": 0.2, "batch": 4}
+    summed = jaxfl.algorithm("ldp_sgd", clip="client", aggregation="secure_sum")
+    run = planned(summed, a_problem(n=4), T, **sizes)
+    assert (run.event.unit, run.event.trust) == ("client", "secure_sum")
+    assert run.event.sigma == pytest.approx(0.4)
+    few = planned(summed, a_problem(n=4), T, **sizes, colluding=3).event
+    assert few.sigma == pytest.approx(0.2)
+    turns = jaxfl.algorithm("ldp_sgd", clip="client", participation="balanced")
+    assert planned(turns, a_problem(n=4), T, **sizes, cohort=1).event.releases == T // 4
+
+
+RING = {"graph": "ring"}
+ATTACKED: dict[str, tuple[dict[str, str], dict[str, Any]]] = {
+    "ldp_sgd": ({}, {}),
+    "soteriafl_saga": ({}, {"k": 1}),
+    "dp_dsgd": (RING, {"clients": 4}),
+    "decor": (RING, {"clients": 4, "coupling": 2.0}),
+}
+
+
+@pytest.mark.parametrize("name", ATTACKED)
+def test_an_attack_with_all_records_of_a_client(name: str) -> None:
+    """It comes close to the proof."""
+    parts, numbers = ATTACKED[name]
+    made = jaxfl.algorithm(name, clip="client", **parts)
+    given: Any = dict(rounds=8, m=8, runs=1500, delta=1e-3, eps=4.0, batch=8, **numbers)
+    found = audit(made, confidence=0.999, key=jax.random.key(2), **given)
+    assert found.proven == pytest.approx(4.0, rel=1e-3)
+    assert 0.5 * found.proven <= found.lower <= found.proven
+
+
+@pytest.mark.plain
+def test_statements_say_that_clients_are_protected() -> None:
+    made = jaxfl.algorithm("ldp_sgd", clip="client")
+    run = jaxfl.simulate(made, a_problem(), jax.random.key(0), 3, eps=2.0)
+    said = run.privacy()
+    assert protects(said.event).startswith("all records of one client")
+    assert said.proven == pytest.approx(2.0, rel=1e-3)
+    assert said.claimed is None
+    assert run.values["delta"] == 1e-3
+    assert epsilon(run.event(3), 1e-3).eps == said.proven
+
+
+test_mistakes_are_explained = refusals(
+    (lambda: jaxfl.algorithm("dp_gd", clip="client"), "clip = 'client' does not apply to dp_gd"),
+)
