@@ -7,7 +7,8 @@
 `plan` prints what a run would take.  `run` tunes every algorithm on validation data, runs the winners with
 five other seeds, and writes the data set, the page and its pictures to results/field; the same command
 continues an interrupted one.  With `--add` it runs those algorithms alone, and draws them beside the
-recorded ones.  `page` writes docs/field.md and its pictures from the recorded data set.
+recorded ones.  `page` writes docs/field.md, its pictures and the sentences of README.md from the recorded
+data set.
 
     python benchmarks/field.py run --quick                                 # everything in miniature
     python benchmarks/field.py run a9a-label --import mine.py --add mine   # an algorithm of yours
@@ -25,7 +26,7 @@ from pathlib import Path
 
 import jax
 from field.contenders import CONTENDERS, Contender, added, chosen, knobs
-from field.page import write
+from field.page import readme, write
 from field.results import LEADERS, collected, leaders, load, merged, save
 from field.settings import CLIENTS, EPS, SETTINGS, Setting, miniature, named
 from field.tuning import SEEDS, Job, Tuned, tune
@@ -35,7 +36,7 @@ from jaxfl import InputError
 
 ROOT = Path(__file__).resolve().parents[1]
 RECORDED = ROOT / "benchmarks/results/field/field.nc"
-PAGE = ROOT / "docs/field.md"
+PAGE, README = ROOT / "docs/field.md", ROOT / "README.md"
 LEADING = "mnist-mlp"  # the setting whose leaders run on slower networks
 FINALS = 0.5  # rounds of the winners, of those of the tuning
 RECORDS = 3000  # of a client, where all of them are in a round
@@ -47,7 +48,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     asked = parser.parse_args(argv)
     try:
         if asked.command == "page":
-            print(*write(load(asked.data_set), asked.to), sep="\n")
+            files = write(ds := load(asked.data_set), asked.to)
+            print(*files, *([readme(ds, README)] if asked.to == PAGE else []), sep="\n")
         elif asked.command == "plan":
             _plan(asked)
         else:

@@ -130,6 +130,14 @@ ROWS += (
     ),
     Row("dasha", {"lr": 0.2, "k": 6}, per_round(1), True, quick=False),
     Row(
+        "dasha_page",
+        {"lr": 0.1, "k": 6, "batch": 4, "restart": 0.3},
+        None,
+        True,
+        everyone=True,
+        quick=False,
+    ),
+    Row(
         "dasha_mvr",
         {"lr": 0.1, "k": 6, "batch": 4, "momentum": 0.3},
         per_round(2, 4),
@@ -176,6 +184,12 @@ ROWS += (
         "clip21_sgd2m", {**QUIET, "batch": 4, "momentum": 0.5, "shift": 0.5}, per_round(1, 4), False
     ),
     Row("alpha_normec", {**QUIET, "lr": 0.1, "smoothing": 0.5, "shift": 0.3}, per_round(1), False),
+    Row(
+        "fed_alpha_normec",
+        {**QUIET, "smoothing": 0.5, "shift": 0.3, "local_steps": 3, "server_lr": 0.1},
+        per_round(3),
+        False,
+    ),
     Row("dice_sgd", {**QUIET, "batch": 4, "error_clip": 0.5}, per_round(1, 4), False),
     Row("isrl_svrg", {**QUIET, "batch": 4, "epoch": 3}, None, False),
 )

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import functools
+import hashlib
+import json
+import re
+import textwrap
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from PIL import Image, PngImagePlugin
 
 from field.contenders import CONTENDERS, chosen
 from field.results import CLAIMS, ERRORS, LEADERS, best_of, estimate, groups, judged, leaders, ranks
@@ -19,7 +25,7 @@ if TYPE_CHECKING:
     import xarray
     from matplotlib.figure import Figure
 
-__all__ = ["front", "page", "write"]
+__all__ = ["KEY", "abstract", "digest", "front", "page", "readme", "write"]
 
 STYLES: dict[str, Any] = {
     "solid": "solid",
@@ -30,6 +36,9 @@ STYLES: dict[str, Any] = {
     "sparse dots": (0, (1.5, 3)),
 }
 PALE = "#CCCCCC"
+NAMES = {setting.name: setting.words for setting in SETTINGS}
+KEY = "Contents"  # of the digest in a picture's metadata
+README, BLOCK = "a9a-label", "<!-- field -->\n{}<!-- /field -->"  # the setting of the README
 HEAD = """\
 <!-- Written by `python benchmarks/field.py page`; do not edit by hand. -->
 
@@ -61,9 +70,92 @@ def write(ds: xarray.Dataset, file: Path) -> list[Path]:
     """The page in ``file``, and a picture for each setting beside it."""
     files = [file]
     for setting in ds["setting"].values.tolist():
-        files += save(front(ds, setting), file.parent, f"{file.stem}-{setting}", ("png",))
+        figure = front(ds, setting)
+        about = PngImagePlugin.PngInfo()
+        about.add_text(KEY, digest(figure))
+        for drawn in save(figure, file.parent, f"{file.stem}-{setting}", ("png",)):
+            Image.open(drawn).save(drawn, pnginfo=about)
+            files.append(drawn)
     file.write_text(page(ds, file.stem), "utf-8")
     return files
+
+
+def digest(figure: Figure) -> str:
+    """Of what a picture says and shows; another version of a font does not change it."""
+    texts = [text.get_text() for text in figure.texts]
+    texts += [text.get_text() for key in figure.legends for text in key.get_texts()]
+    panels = [
+        [ax.get_title(), ax.get_xlabel(), ax.get_ylabel(), ax.get_xscale(), ax.get_yscale()]
+        + [
+            [line.get_color(), line.get_marker(), *np.char.mod("%.5g", line.get_xydata()).ravel()]
+            for line in ax.get_lines()
+        ]
+        for ax in figure.axes
+    ]
+    return hashlib.sha256(json.dumps([texts, panels]).encode()).hexdigest()
+
+
+def readme(ds: xarray.Dataset, file: Path) -> Path:
+    """The README with the picture and the sentences of this data set."""
+    text = file.read_text("utf-8")
+    new = BLOCK.format(abstract(ds))
+    file.write_text(re.sub(BLOCK.format(".*?"), lambda _: new, text, flags=re.DOTALL), "utf-8")
+    return file
+
+
+def abstract(ds: xarray.Dataset) -> str:
+    """Picture and sentences about one setting: where compression gains and loses."""
+    names, here = _largest(ds), ds.sel(setting=README)
+    each = {eps: _sides(here.sel(eps=eps), names) for eps in ds["eps"].values.tolist()}
+    at_eps, said = _and(each), list[str]()
+    alone = set.intersection(*({*sides["alone"]} for sides in each.values()))
+    if alone:
+        few, most = (
+            _and(_best_accuracy(here.sel(eps=eps, budget=budget), names) for eps in each)
+            for budget in (max(alone), float(ds["budget"].max()))
+        )
+        said.append(
+            f"**With the bits of {max(alone):g} uncompressed rounds** nothing else fits: there the best "
+            f"compressed algorithms reach a test accuracy of {few} at eps = {at_eps}, beside {most} "
+            "of the best with most bits."
+        )
+    count = {name: sum(len(sides[name]) for sides in each.values()) for name in each[min(each)]}
+    lost = _and(
+        f"{-margin.mean:.3f} at eps = {eps:g} with {budget:g} rounds"
+        for eps, sides in each.items()
+        for budget, margin in sides["behind"].items()
+    )
+    said.append(
+        f"**With more bits** the best compressed algorithm is ahead of the best other in {count['ahead']} "
+        f"of {sum(count.values()) - count['alone']} pairs of eps and bits, even in {count['even']}, and "
+        f"behind in {count['behind']}" + f": by {lost}." * bool(lost) + "." * (not lost)
+    )
+    ran = int((here["tried"] > 0).sum())
+    small = [f"`{n}`" for n in _drawn(ds, README) if n in _compressed(ds)]
+    said.append(
+        f"In colour: `ldp_sgd` and the leaders of each privacy guarantee, of which {_and(small)} compress. "
+        f"{ran} of {len(CONTENDERS)} algorithms are recorded; [the field](docs/field.md) has them all."
+    )
+    fill = functools.partial(
+        textwrap.fill, width=140, break_long_words=False, subsequent_indent="  "
+    )
+    text = f"![Test accuracy against bits of all clients at eps {at_eps}](docs/field-{README}.png)"
+    return "\n".join([text, "", *(fill(f"- {words}") for words in said), ""])
+
+
+def _compressed(ds: xarray.Dataset) -> list[str]:
+    names: list[str] = ds["algorithm"].values[ds["compressed"].values > 0].tolist()
+    return names
+
+
+def _and(words: Iterable[str | float]) -> str:
+    *first, last = [word if isinstance(word, str) else f"{word:g}" for word in words] or [""]
+    return f"{', '.join(first)} and {last}" if first else last
+
+
+def _best_accuracy(cell: xarray.Dataset, names: Sequence[str]) -> str:
+    name = best_of(cell, names)
+    return "–" if name is None else f"{estimate(cell['accuracy'].sel(algorithm=name)).mean:.3f}"
 
 
 def page(ds: xarray.Dataset, stem: str = "field") -> str:
@@ -72,10 +164,9 @@ def page(ds: xarray.Dataset, stem: str = "field") -> str:
     parts += _missing(ds)
     parts += ["\n## The answer in words\n\n", *_answers(ds)]
     parts += ["\n## Claims of papers about each other\n\n", _claims(ds)]
-    known = {setting.name: setting.words for setting in SETTINGS}
     for setting in ds["setting"].values.tolist():
         text = f"![Test accuracy against bits at each eps]({stem}-{setting}.png)"
-        parts += [f"\n## {setting}\n\nSetting: {known.get(setting, setting)}.\n\n{text}\n\n"]
+        parts += [f"\n## {setting}\n\nSetting: {NAMES.get(setting, setting)}.\n\n{text}\n\n"]
         parts += [_leaders(ds, setting), *_outcomes(ds, setting)]
     parts += ["\n## Ranks\n\n", *_ranks(ds), "\n## Effort\n\n", *_effort(ds)]
     return "".join(parts)
@@ -133,7 +224,7 @@ def front(ds: xarray.Dataset, setting: str) -> Figure:
     shown = [(style, what.split(", from an adversary who sees ")) for what, style in styles.items()]
     notes = [f"{style.capitalize()}: ε of {whose}; seen: {seen}." for style, (whose, seen) in shown]
     notes.append("A point: the best cell that sends no more. Bands: standard error. Grey: others.")
-    return picture(setting, [panels], notes)
+    return picture(NAMES.get(setting, setting), [panels], notes)
 
 
 def _drawn(ds: xarray.Dataset, setting: str) -> list[str]:
@@ -176,22 +267,34 @@ def _answers(ds: xarray.Dataset) -> Iterator[str]:
     yield f"\nAhead and behind: by more than {ERRORS:g} standard errors of the paired difference.\n"
 
 
-def _compression(here: xarray.Dataset, names: Sequence[str]) -> str:
-    """At which budgets the best compressed algorithm is ahead of the best other, and at which behind."""
-    small = [n for n in names if bool(here["compressed"].sel(algorithm=n))]
-    sides: dict[str, list[float]] = {"ahead": [], "even": [], "behind": [], "alone": []}
+def _sides(here: xarray.Dataset, names: Sequence[str]) -> dict[str, dict[float, Estimate]]:
+    """At which budgets the best compressed algorithm is ahead of the best other, and by how much.
+
+    ``alone`` has those at which there is no other, ``even`` those without a clear difference.
+    """
+    small = [n for n in names if n in _compressed(here)]
+    sides: dict[str, dict[float, Estimate]] = {
+        name: {} for name in ("ahead", "even", "behind", "alone")
+    }
     for budget in here["budget"].values.tolist():
         cell = here.sel(budget=budget)
         one, other = (best_of(cell, some) for some in (small, [n for n in names if n not in small]))
         if one is None or other is None:
-            sides["alone"] += [budget] * (one is not None)
+            sides["alone"] |= {budget: Estimate(np.nan, np.nan)} if one is not None else {}
             continue
         accuracy = cell["accuracy"]
-        mean, error = estimate(accuracy.sel(algorithm=one) - accuracy.sel(algorithm=other))
-        side = "ahead" if mean > ERRORS * error else "behind" if mean < -ERRORS * error else "even"
-        sides[side].append(budget)
-    alone = sides.pop("alone")
-    said = [f"{side} at {_listed(budgets)}" for side, budgets in sides.items() if budgets]
+        margin = estimate(accuracy.sel(algorithm=one) - accuracy.sel(algorithm=other))
+        clear = abs(margin.mean) > ERRORS * margin.error
+        side = ("ahead" if margin.mean > 0 else "behind") if clear else "even"
+        sides[side][budget] = margin
+    return sides
+
+
+def _compression(here: xarray.Dataset, names: Sequence[str]) -> str:
+    """At which budgets the best compressed algorithm is ahead of the best other, and at which behind."""
+    sides = _sides(here, names)
+    alone = [*sides.pop("alone")]
+    said = [f"{side} at {_listed([*budgets])}" for side, budgets in sides.items() if budgets]
     words = f"Compression is {', '.join(said)}." if said else ""
     return words + f" Nothing else fits into {_listed(alone)}." * bool(alone)
 

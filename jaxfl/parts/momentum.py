@@ -1,9 +1,10 @@
 """Estimators that correct an earlier estimate by differences of gradients.
 
-Five recursions, each a weighting of gradients at the point x of this round and the one before, x':
+Six recursions, each a weighting of gradients at the point x of this round and the one before, x':
 
 ==============  ===================================================================================
 ``averaged``    each client remembers an average: h <- (1-eta) h + eta grad f(x; z), or with differences
+``page``        each client remembers its own: h <- h + grad f(x; z) - grad f(x'; z); a coin restarts all
 ``corrected``   each client remembers its own: d <- grad f(x; z) + (1-beta) (d - grad f(x'; z))
 ``recursive``   the server remembers it (:func:`jaxfl.parts.channels.recursion`); clients send differences
 ``marina``      the same with compressed differences; a coin restarts it
@@ -53,6 +54,7 @@ __all__ = [
     "averaged",
     "corrected",
     "marina",
+    "page",
     "recursive",
     "step_bound",
 ]
@@ -75,6 +77,9 @@ DIFFERENCE_CLIP = Param(
     "difference_clip", "bound C on the difference of one example's two gradients", open_low=True
 )
 RESTART = Param("restart", "probability p of a full gradient that is not compressed", high=1.0)
+ANEW = Param(
+    "restart", "probability p of full gradients in place of differences", open_low=True, high=1.0
+)
 PERIOD = Param("period", "rounds q between estimates that restart", low=1, integer=True)
 EPOCH = Param("epoch", "rounds Q between full gradients", low=1, integer=True)
 ANCHOR_BATCH = Param(
@@ -225,6 +230,48 @@ def averaged(sampler: Sampler, differences: bool) -> Estimator:
         ),
         pace,
         params=(CLIP, AVERAGE),
+    )
+
+
+@made
+def page(sampler: Sampler) -> Estimator:
+    """A client's gradient, followed by differences, with a new batch I in every round::
+
+        h_i <- mean_j clip grad f_ij(x)                                   with probability p, else
+        h_i <- h_i + mean_{j in I} clip(grad f_ij(x) - grad f_ij(x'))
+
+    [PAGE; DASHA-PAGE, Algorithm 1].  One coin for all clients; the first round takes full gradients.
+    Everyone takes part.  Rounds that restart draw a batch, too, which weighs nothing and counts.
+    """
+
+    def pace(key: Key, t: Array, hp: Hyper) -> dict[str, Array]:
+        restarts = (t == 0) | (jax.random.uniform(key) < hp["restart"])
+        return {"carry": jnp.where(restarts, 0, jnp.ones_like(hp["clip"]))}
+
+    def begin(
+        key: Key, shared: PyTree, base: Array | None, x: Array, problem: Problem, hp: Hyper
+    ) -> tuple[PyTree, Array | None, Array]:
+        assert base is not None
+        restarts, gradient = hp["carry"] == 0, mean_gradient if base.ndim == 1 else full_gradient
+
+        def anew(x: Array, problem: Problem, G: Array) -> Array:
+            return gradient(problem, x, G)
+
+        base = cond_any(restarts, anew, base, x, problem, hp["clip"])
+        return shared, base, jnp.where(restarts, jnp.sum(problem.count), 0)
+
+    def terms(shared: PyTree, x: Array, hp: Hyper) -> tuple[Term, ...]:
+        return (Term(1.0, (x, shared[1]), (hp["carry"], -hp["carry"]), hp["clip"]),)
+
+    return Estimator(
+        "page",
+        sampler,
+        Gradient(terms),
+        Memory(
+            functools.partial(_zero, 0), begin, _next_round, follow=lambda rows, count: rows.weight
+        ),
+        pace,
+        params=(CLIP, ANEW),
     )
 
 

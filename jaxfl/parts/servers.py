@@ -53,17 +53,17 @@ def descent() -> Server:
     return optimizer(lambda hp: optax.sgd(hp["lr"]), name="descent")
 
 
-def _one_length(hp: Hyper) -> optax.GradientTransformation:
+@made
+def normalized(length: Param = LR) -> Server:
+    """x <- Pi(x - eta v/|v|), with the hyper-parameter ``length`` for eta."""
+
     def unit(v: PyTree, _: PyTree) -> PyTree:
         return v / jnp.sqrt(jnp.sum(v * v) + 1e-37)  # a v of zeros stays
 
-    return optax.chain(optax.stateless(unit), optax.sgd(hp["lr"]))
+    def make(hp: Hyper) -> optax.GradientTransformation:
+        return optax.chain(optax.stateless(unit), optax.sgd(hp[length.name]))
 
-
-@made
-def normalized() -> Server:
-    """x <- Pi(x - eta v/|v|)."""
-    return optimizer(_one_length, name="normalized")
+    return optimizer(make, (length,), "normalized")
 
 
 @made

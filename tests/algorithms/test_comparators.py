@@ -48,8 +48,12 @@ NUMBERS: dict[str, dict[str, Any]] = {
     "ef21_sgdm": {"lr": 0.2, "clip": G, "k": 3, "batch": 5, "momentum": 0.3},
     "dasha": {"lr": 0.2, "clip": G, "k": 3},
     "dasha_mvr": {"lr": 0.1, "k": 3, "batch": 5, "momentum": 0.3},
+    "dasha_page": {"lr": 0.1, "clip": G, "k": 3, "batch": 5, "restart": 0.3},
     "clip21_sgd2m": {**COMMON, "clip": 0.15, "batch": 5, "momentum": 0.6, "shift": 0.4},
     "alpha_normec": {**COMMON, "lr": 0.1, "smoothing": 0.3, "shift": 0.4},
+    "fed_alpha_normec": {
+        **COMMON, "server_lr": 0.1, "smoothing": 0.3, "shift": 0.4, "local_steps": 3,
+    },
     "dice_sgd": {**COMMON, "clip": 0.15, "batch": 5, "error_clip": 0.3},
 }  # fmt: skip
 NUMBERS["distributed_dp_srm"] = NUMBERS["dp_srm"]
@@ -177,14 +181,16 @@ def ef21_sgdm(L: Draws) -> np.ndarray:
 
 
 def dasha(L: Draws) -> np.ndarray:
-    """Also with noise on the gradients, and with h_i as DASHA-MVR has it."""
+    """Also with noise on the gradients, and with h_i as DASHA-PAGE and DASHA-MVR have it."""
     v, x, before = L.v, L.x0, L.x0
     h, g, a = np.zeros((L.n, L.d)), np.zeros((L.n, L.d)), 1 / (2 * (L.d / v["k"] - 1) + 1)
     for t in range(ROUNDS):
-        b, old = v.get("momentum", 1.0) if t else 1.0, h.copy()
+        b, old = v.get("momentum", 0.0) if t else 1.0, h.copy()
+        anew = "batch" not in v or t == 0 or L.coin("begin", t) < v.get("restart", 0.0)
         for i in range(L.n):
-            if "momentum" in v:
-                change = L.slope(t, i, x) - (1 - b) * L.slope(t, i, before)
+            if "momentum" in v or not anew:
+                pair = lambda j: gradient(L.p, i, j, x) - (1 - b) * gradient(L.p, i, j, before)  # noqa: E731
+                change = mean(lambda j: shrunk(pair(j), v["clip"]), L.rows(t, i), v["batch"])
                 h[i] = change + regularizer(x) + (1 - b) * (h[i] - (t > 0) * regularizer(before))
             else:
                 h[i] = full(L, i, x) + v.get("sigma", 0.0) * L.noise(t, i)
@@ -222,14 +228,22 @@ def clip21(L: Draws) -> np.ndarray:
 
 
 def normec(L: Draws) -> np.ndarray:
-    x, v, g, mine = L.x0, L.v, 0 * L.x0, np.zeros((L.n, L.d))
+    """Also with local steps, and with the clients that take part."""
+    x, v, g, mine, turns = L.x0, L.v, 0 * L.x0, np.zeros((L.n, L.d)), [0] * L.n
+    eta, tau = v.get("server_lr", v["lr"]), int(v.get("local_steps", 1))
     for t in range(ROUNDS):
-        for i in range(L.n):
-            change = full(L, i, x) - mine[i]
+        for i in L.cohort(t):
+            theta, mean_slope = x, 0
+            for s in range(tau):
+                at = turns[i] * tau + s
+                slope = L.slope(at, i, theta, G) + regularizer(theta)
+                theta, mean_slope = theta - v["lr"] * slope, mean_slope + slope / tau
+            turns[i] += 1
+            change = mean_slope - mine[i]
             u = change / (v["smoothing"] + np.linalg.norm(change))
             mine[i] += v["shift"] * u
             g = g + v["shift"] / L.n * (u + v["sigma"] * L.noise(t, i))
-        x = x - v["lr"] * g / np.linalg.norm(g)
+        x = x - eta * g / max(np.linalg.norm(g), 1e-300)
     return x
 
 
@@ -259,9 +273,9 @@ LOOPS: dict[str, Callable[[Draws], np.ndarray]] = {
     "ef21": ef21,
     "ef_sgd": ef_sgd,
     "ef21_sgdm": ef21_sgdm,
-    **dict.fromkeys(("dasha", "dasha_mvr"), dasha),
+    **dict.fromkeys(("dasha", "dasha_page", "dasha_mvr"), dasha),
     "clip21_sgd2m": clip21,
-    "alpha_normec": normec,
+    **dict.fromkeys(("alpha_normec", "fed_alpha_normec"), normec),
     "dice_sgd": dice,
 }
 
@@ -290,16 +304,36 @@ def test_transcription(name: str, key: jax.Array) -> None:
     np.testing.assert_allclose(last(run), expected, rtol=1e-5, atol=2e-6)
 
 
-def test_some_clients_move_the_mean_of_all(key: jax.Array) -> None:
-    """EF21 with two of five: the step is along the mean of all g_i, and g is that mean."""
-    algorithm = jaxfl.algorithm("ef21", participation=jaxfl.sampling.participation("poisson"))
-    run = jaxfl.simulate(
-        algorithm, a_problem(LAM), key, ROUNDS, eval_every=0, cohort=2, **NUMBERS["ef21"]
+@pytest.mark.plain
+@pytest.mark.parametrize(
+    ("name", "numbers", "parts"),
+    [
+        ("ef21", {}, {}),
+        ("fed_alpha_normec", {"sigma": 0.0, "batch": 5}, {"sampler": "poisson"}),
+    ],
+)
+def test_some_clients_move_the_mean_of_all(
+    name: str, numbers: dict[str, Any], parts: dict[str, Any], key: jax.Array
+) -> None:
+    """Two of five: the step is along the mean of what all clients remember, which the server has."""
+    algorithm = jaxfl.algorithm(
+        name, participation=jaxfl.sampling.participation("poisson"), **parts
     )
+    given = {"cohort": 2, **NUMBERS[name], **numbers}
+    run = jaxfl.simulate(algorithm, a_problem(LAM), key, ROUNDS, eval_every=0, **given)
     L = Draws(run)
     assert len({tuple(L.cohort(t)) for t in range(ROUNDS)}) > 3
-    np.testing.assert_allclose(last(run), ef21(L), rtol=1e-5, atol=2e-6)
-    np.testing.assert_allclose(run.state.link, np.mean(run.state.links, axis=0), atol=1e-6)
+    np.testing.assert_allclose(last(run), LOOPS[name](L), rtol=1e-5, atol=2e-6)
+    mine = run.state.links if name == "ef21" else run.state.local[2]
+    np.testing.assert_allclose(run.state.link, np.mean(mine, axis=0), atol=1e-6)
+
+
+def test_one_local_step_of_all_clients_is_alpha_normec(key: jax.Array) -> None:
+    given = {**NUMBERS["fed_alpha_normec"], "local_steps": 1}
+    one = jaxfl.simulate("fed_alpha_normec", a_problem(LAM), key, ROUNDS, eval_every=0, **given)
+    given = {**NUMBERS["alpha_normec"], "lr": given["server_lr"]}
+    other = jaxfl.simulate("alpha_normec", a_problem(LAM), key, ROUNDS, eval_every=0, **given)
+    np.testing.assert_allclose(one.x, other.x, rtol=1e-6)
 
 
 def test_less_compression_takes_no_smaller_steps() -> None:
@@ -422,6 +456,12 @@ CLIPPED = {"clip": 0.5, "lr": 1.0}
     [  # what moves in each round of a full batch; and by what the event says of one of b records
         ("clip21_sgd2m", {"momentum": 1.0, "shift": 1e-3}, [1.0] * 4, lambda b: 2 * 0.5),
         ("alpha_normec", {"smoothing": 1e-6, "shift": 1e-6}, [2.0] * 4, lambda b: 2),
+        (
+            "fed_alpha_normec",
+            {"smoothing": 1e-6, "shift": 1e-6, "local_steps": 1, "server_lr": 1.0},
+            [2.0] * 4,
+            lambda b: 2,
+        ),
         ("dice_sgd", {"error_clip": 0.2}, [1.0, 1.4, 1.4, 1.4], lambda b: 2 * (0.5 / b + 0.2)),
     ],
 )

@@ -202,6 +202,33 @@ def test_values(f: Callable[..., Any], settings: Any, values: tuple[float, ...])
     assert found == pytest.approx(values, rel=1e-8)
 
 
+@pytest.mark.plain
+@pytest.mark.parametrize(
+    ("omega", "n", "p", "b"), [(0.5, 3, 0.3, 2), (9, 10, 0.02, 32), (60, 1, 0.9, 1)]
+)
+def test_estimates_of_dasha_err_by_less_than_their_steps_allow(
+    omega: float, n: float, p: float, b: float
+) -> None:
+    """The recursions of the proof, after one step of length 1; L = 1."""
+    a = 1 / (2 * omega + 1)
+    for kept, twice, step in (
+        (1 - p, 1, compressed.page_step(1.0, omega, n, p, b)),
+        ((1 - p) ** 2, 2, compressed.mvr_step(1.0, omega, n, p, b)),
+    ):
+        own = mean = each = error = total = (
+            0.0  # |h_i - grad f_i|^2, of the mean; |g_i - h_i|^2, ditto
+        )
+        for t in range(5000):
+            R, V = float(t == 0), kept / b * (t == 0)
+            H = 2 * R + 2 * (p if twice == 1 else p**2) * own + twice * V
+            own, mean = kept * own + twice * V, kept * mean + twice * V / n
+            error = (1 - a) ** 2 * error + 2 * omega / n * (H + a**2 * each)
+            each = (1 - a) * each + 2 * omega * H
+            total += 2 * mean + 2 * error
+        assert (1 / step - 1) ** 2 / total < 13  # more than the constants of both halves are worth
+        assert 1 / step**2 - 1 / step > total
+
+
 @pytest.mark.full
 @pytest.mark.parametrize("data", ["a9a", "mushrooms"])
 @pytest.mark.parametrize("name", ["dasha", "ef21_sgdm"])

@@ -11,10 +11,11 @@ import pandas
 import pytest
 import xarray
 from field.contenders import CONTENDERS, KNOBS, knobs
-from field.page import page
+from field.page import KEY, abstract, digest, front, page, readme
 from field.results import Claim, best_of, judged, leaders, load, ranks
 from field.settings import Setting, named
 from field.tuning import at_ends, better_half, beyond, winners
+from PIL import Image
 from scripts import load as script
 
 import jaxfl
@@ -172,9 +173,47 @@ def test_runs_resume_and_take_an_algorithm_of_ones_own(
     assert "`mine`" in (tmp_path / "own/field.md").read_text("utf-8")
 
 
-def test_the_page_is_that_of_the_recorded_data_set() -> None:
-    command = script("benchmarks/field")
-    assert command.PAGE.read_text("utf-8") == page(load(command.RECORDED))
+def test_page_pictures_and_readme_are_those_of_the_recorded_data_set() -> None:
+    """A picture holds a digest of what it shows."""
+    command, again = (
+        script("benchmarks/field"),
+        "write it again with python benchmarks/field.py page",
+    )
+    ds = load(command.RECORDED)
+    assert command.PAGE.read_text("utf-8") == page(ds), again
+    assert f"<!-- field -->\n{abstract(ds)}<!-- /field -->" in command.README.read_text("utf-8"), (
+        again
+    )
+    for setting in ds["setting"].values:
+        kept = Image.open(command.PAGE.with_name(f"field-{setting}.png")).text[KEY]
+        drawn = front(ds, setting)
+        assert kept == digest(drawn), again
+    drawn.axes[0].lines[1].set_ydata(1.001 * drawn.axes[0].lines[1].get_ydata())
+    assert kept != digest(drawn)
+
+
+def test_the_readme_says_where_compression_gains_and_loses(tmp_path: Path) -> None:
+    nan = [np.nan] * 3
+    ds = made({"a": [nan, [0.7, 0.7, 0.71]], "c": [[0.8, 0.81, 0.8], [0.6, 0.61, 0.62]]})
+    (file := tmp_path / "README.md").write_text("One\n<!-- field -->\nold\n<!-- /field -->\ntwo")
+    text = " ".join(readme(ds, file).read_text().split())
+    assert "the bits of 1 uncompressed rounds** nothing else fits" in text
+    assert (
+        "reach a test accuracy of 0.803 at eps = 4, beside 0.703 of the best with most bits."
+        in text
+    )
+    assert (
+        "in 0 of 1 pairs of eps and bits, even in 0, and behind in 1: by 0.093 at eps = 4 with 4"
+        in text
+    )
+    assert "old" not in text
+    assert text.startswith("One <!--")
+    assert text.endswith("--> two")
+    ds["accuracy"].loc[{"algorithm": "a"}] = 0.1
+    ds["validation_accuracy"].loc[{"algorithm": "a"}] = 0.1
+    assert "in 2 of 2 pairs of eps and bits, even in 0, and behind in 0." in " ".join(
+        abstract(ds).split()
+    )
 
 
 def test_unknown_names_are_refused(tiny: Setting) -> None:

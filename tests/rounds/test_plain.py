@@ -19,7 +19,14 @@ SERVED = [row for row in ROWS if isinstance(jaxfl.algorithm(row.name).body, Fede
 # Together they have every kind of memory, channel and local procedure.
 SOME = (
     *("soteriafl_gd", "soteriafl_svrg", "soteriafl_saga", "ldp_spider", "dp_srm", "marina"),
-    *("private_local_sgd", "dp_scaffold", "clip21_sgd2m", "alpha_normec", "dice_sgd"),
+    *(
+        "private_local_sgd",
+        "dp_scaffold",
+        "clip21_sgd2m",
+        "alpha_normec",
+        "fed_alpha_normec",
+        "dice_sgd",
+    ),
 )
 PARTS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "some clients": ("soteriafl_saga", {"participation": "uniform"}, {"k": 6, "cohort": 3}),

@@ -70,6 +70,7 @@ ESTIMATORS: dict[str, Any] = {
     "recursive": momentum.recursive(fixed, False),
     "spider": momentum.recursive(sampling.full(), True),
     "marina": momentum.marina(sampling.full()),
+    "page": momentum.page(poisson),
     "anchored": momentum.anchored(poisson, mechanisms.gaussian()),
 }
 # numbers of local steps; those of the estimator and of the noise they do not declare

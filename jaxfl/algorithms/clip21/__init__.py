@@ -1,7 +1,8 @@
 """Error feedback for clipping and for normalization, over a server, with noise.
 
-* :mod:`~jaxfl.algorithms.clip21.algorithms` -- Clip21-SGD2M [Islamov et al., 2025] and alpha-NormEC
-  [Shulgin et al., 2025]: clients shorten what their gradients changed by, so that no bias stays
+* :mod:`~jaxfl.algorithms.clip21.algorithms` -- Clip21-SGD2M [Islamov et al., 2025], alpha-NormEC and
+  Fed-alpha-NormEC [Shulgin et al., 2025]: clients shorten what their gradients changed by, so that no
+  bias stays
 """
 
 from jaxfl.algorithms.clip21 import algorithms

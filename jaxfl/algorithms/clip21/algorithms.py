@@ -1,4 +1,4 @@
-"""Clip21-SGD2M and alpha-NormEC: clients shorten what their gradients changed by, so that no bias stays.
+"""Clip21-SGD2M, alpha-NormEC and Fed-alpha-NormEC: clients shorten what their gradients changed by.
 
 R. Islamov, S. Horvath, A. Lucchi, P. Richtarik, E. Gorbunov: Double Momentum and Error Feedback for
 Clipping with Fast Rates and Differential Privacy.  2025.  It adds momentum to Clip21 [S. Khirirat,
@@ -14,6 +14,10 @@ a client at once, and no sampling amplifies it.
 E. Shulgin, S. Khirirat, P. Richtarik: Smoothed Normalization for Efficient Distributed Private
 Optimization.  2025.  The same of messages shorter than 1 holds for alpha-NormEC; for one record more can
 be said [:func:`alpha_normec`].
+
+E. Shulgin, G. Malinovsky, S. Khirirat, P. Richtarik: First Provable Guarantees for Practical Private FL:
+Beyond Restrictive Assumptions.  2025.  Fed-alpha-NormEC takes local steps, and some of the clients.
+Written from the description of the method, without the paper's text.
 """
 
 from __future__ import annotations
@@ -23,11 +27,13 @@ import math
 from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple, Unpack
 
+import jax
 import jax.numpy as jnp
 
 from jaxfl.algorithms.composition import by_rules
 from jaxfl.algorithms.numbers import GAP, PRIVACY, Draft, Parts, applies, local_body
 from jaxfl.algorithms.roles import cached
+from jaxfl.core.derivatives import loop
 from jaxfl.core.params import choice
 from jaxfl.core.provenance import made
 from jaxfl.core.types import (
@@ -49,6 +55,7 @@ from jaxfl.core.types import (
 )
 from jaxfl.parts import channels, estimators, momentum, sampling, servers
 from jaxfl.parts.gradients import at_point, evaluated
+from jaxfl.parts.local import LOCAL_LR, LOCAL_STEPS
 from jaxfl.parts.mechanisms import normal
 from jaxfl.privacy import events
 from jaxfl.privacy.events import worst
@@ -56,7 +63,7 @@ from jaxfl.problems.clipping import clip
 from jaxfl.rounds import transcript
 from jaxfl.rounds.federated import Federated
 
-__all__ = ["alpha_normec", "clip21_sgd2m"]
+__all__ = ["alpha_normec", "clip21_sgd2m", "fed_alpha_normec"]
 
 TAU = Param("clip", "bound tau on the norm of what a client sends, noise left out", open_low=True)
 BETA = Param(
@@ -67,6 +74,7 @@ ALPHA = Param(
     "smoothing", "length alpha at which normalization begins", open_low=True, high=LARGEST
 )
 RATE = Param("shift", "step beta of h_i and v along what is sent", open_low=True, high=LARGEST)
+LENGTH = Param("server_lr", "length eta of a step of the server", high=LARGEST, schedule=True)
 UNITS = ("client", "record")
 OURS = "chosen by jaxfl, since the paper gives no constants"
 
@@ -121,26 +129,45 @@ def alpha_normec(
     return _normalized(unit, **parts)
 
 
+def fed_alpha_normec(**parts: Unpack[Parts]) -> Algorithm:
+    """Fed-alpha-NormEC: alpha-NormEC of local steps, with the clients that take part::
+
+        theta_i <- x;  tau times:  theta_i <- theta_i - gamma grad f_i(theta_i)
+        u_i = N((x - theta_i)/(tau gamma) - h_i),  N(v) = v/(alpha + |v|)
+        send u_i + xi_i,  h_i <- h_i + beta u_i     (client, if it takes part)
+        v <- v + (beta/n) sum_S (u_i + xi_i),  x <- x - eta v/|v|
+
+    ``lr`` is gamma, the length of one local step, and ``server_lr`` eta.  Clients that do not take part
+    keep their h_i, so that without noise v is the mean of all h_i.  With ``server=servers.averaging()``
+    x moves by -eta v.  For tau = 1 and all clients it is :func:`alpha_normec`, whose statement for whole
+    clients holds here, too: it rests on the length of a message alone.  Drawing clients does not amplify
+    it, since an adversary sees who sends.
+    """
+    return _normalized("client", True, **parts)
+
+
 @cached
-def _normalized(unit: str, **parts: Any) -> Algorithm:
+def _normalized(unit: str, several: bool = False, **parts: Any) -> Algorithm:
     choice("unit", unit, UNITS)
-    local = functools.partial(_shortened_change, normalized=True)
-    roles = {"channel": _learned(), "server": servers.normalized()}
-    body = local_body("alpha_normec", parts, local, sampling.full(), estimators.minibatch, **roles)
+    make = fed_alpha_normec if several else alpha_normec
+    local = functools.partial(_shortened_change, normalized=True, several=several)
+    roles = {"channel": _learned(), "server": servers.normalized(*[LENGTH] * several)}
+    body = local_body(make.__name__, parts, local, sampling.full(), estimators.minibatch, **roles)
     why = "whose statement for records knows full batches alone: leave the sampler or unit='record' out"
     sampler = body.estimator.sampler
     applies(unit == "client" or sampler.whole, "alpha_normec", why, sampler=sampler)
     params = (momentum.SMOOTHNESS, GAP, *PRIVACY)
-    return by_rules(alpha_normec, "Shulgin et al., 2025", NormRules(body, unit), params)
+    return by_rules(make, "Shulgin et al., 2025", NormRules(body, unit, several), params)
 
 
 @made
 def _shortened_change(
-    estimator: Estimator, mechanism: Mechanism, normalized: bool = False
+    estimator: Estimator, mechanism: Mechanism, normalized: bool = False, several: bool = False
 ) -> Local:
     """c_i + xi_i, where v_i and g_i, which the client alone knows, are moved without the noise.
 
-    ``normalized`` takes N for clipping, and gradients for their averages v_i.
+    ``normalized`` takes N for clipping, and gradients for their averages v_i; ``several`` takes the mean
+    gradient of local steps.
     """
 
     def init(problem: Problem, x: Array) -> tuple[PyTree, PyTree]:
@@ -151,25 +178,38 @@ def _shortened_change(
         client: Client, x: Array, shared: PyTree, memory: PyTree, problem: Problem, hp: Hyper
     ) -> tuple[Array, PyTree, Array]:
         rounds, v, g = memory
-        rows = estimator.sampler.draw(client.rows, rounds, client.count, problem.m_max, hp)
-        weight = rows.weight.astype(x.dtype)
-        point = at_point(estimator.gradient, problem.model, (), x, hp)
-        slope, _ = evaluated(point, weight, client.take(rows), client.points)
+        tau = hp["local_steps"] if several else jnp.int32(1)
+
+        def step(s: Array, carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+            theta, total, gradients = carry
+            first = rounds * tau + s
+            rows = estimator.sampler.draw(client.rows, first, client.count, problem.m_max, hp)
+            weight = rows.weight.astype(x.dtype)
+            point = at_point(estimator.gradient, problem.model, (), theta, hp)
+            key = jax.random.fold_in(client.points, s) if several else client.points
+            slope = evaluated(point, weight, client.take(rows), key)[0] + point.public
+            theta = theta - hp["lr"] * slope if several else theta
+            return theta, total + slope, gradients + jnp.sum(weight > 0, dtype=jnp.int32)
+
+        start = x, jnp.zeros_like(x), jnp.int32(0)
+        most = hp.caps.get("local_steps")
+        _, slope, gradients = loop(tau, most, step, start) if several else step(jnp.int32(0), start)
         if normalized:
             alpha = hp["smoothing"]
-            c = clip(slope + point.public - g, alpha, smooth=True) / alpha
+            c = clip(slope / tau.astype(x.dtype) - g, alpha, smooth=True) / alpha
         else:
             beta = hp["momentum"]
-            v = (1 - beta) * v + beta * (slope + point.public)
-            c = clip(v - g, hp["clip"], point.kernel.smooth)
+            v = (1 - beta) * v + beta * slope
+            c = clip(v - g, hp["clip"], problem.model.kernel.smooth)
         sent = c + normal(client.noise, mechanism, c, hp)
-        return sent, (rounds + 1, v, g + hp["shift"] * c), jnp.sum(weight > 0, dtype=jnp.int32)
+        return sent, (rounds + 1, v, g + hp["shift"] * c), gradients
 
     def message_bound(values: Mapping[str, Any]) -> tuple[float, float]:
         return 1.0 if normalized else float(values["clip"]), float(values["sigma"])
 
     name = f"{'normalized' if normalized else 'clipped'} change"
-    params = (ALPHA, RATE) if normalized else (TAU, BETA, GAMMA)
+    params: tuple[Param, ...] = (ALPHA, RATE) if normalized else (TAU, BETA, GAMMA)
+    params += (LOCAL_LR, LOCAL_STEPS) if several else ()
     return Local(name, init, run, message_bound, params=params)
 
 
@@ -231,6 +271,7 @@ class NormRules(NamedTuple):
 
     body: Federated
     unit: str
+    several: bool = False  # local steps
 
     def plan(self, given: Mapping[str, Any], facts: ProblemFacts) -> Plan:
         """The user's values, then our choices."""
@@ -243,7 +284,12 @@ class NormRules(NamedTuple):
         N.default("shift", 0.1, OURS)
         N.default("gap", 1.0)
         eta = math.sqrt(2 * float(N["gap"]) / (N.smoothness(facts) * N["rounds"]))
-        N.theorem("lr", eta, f"sqrt(2 gap/(L T)), {OURS}")
+        if self.several:
+            N.default("local_steps", 5)
+            N.theorem(
+                "lr", 1 / (2 * N.smoothness(facts) * N["local_steps"]), f"1/(2 tau L), {OURS}"
+            )
+        N.theorem("server_lr" if self.several else "lr", eta, f"sqrt(2 gap/(L T)), {OURS}")
         return N.plan()
 
     def event(self, values: Mapping[str, Any], facts: ProblemFacts) -> Any:

@@ -1,19 +1,20 @@
 """Compressed descent without privacy: references that SoteriaFL grew out of, and its neighbours.
 
-=========  ==============  ===========  ===============================  ==================================
-name       estimator       compressor   channel                          source
-=========  ==============  ===========  ===============================  ==================================
-diana      full gradient   random-k     shifted, gamma = 1/(1 + omega)   Mishchenko et al., 2019
-marina     differences     random-k     recursion                        Gorbunov et al., ICML 2021
-ef21       full gradient   top-k        learned, gamma = 1               Richtarik et al., 2021
-ef_sgd     minibatch       top-k        error feedback                   Stich et al., NeurIPS 2018
-ef21_sgdm  momentum        top-k        learned, gamma = 1               Fatkhullin et al., NeurIPS 2023
-dasha      full gradient   random-k     dasha, a = 1/(1 + 2 omega)       Tyurin, Richtarik, ICLR 2023
-dasha_mvr  with            random-k     dasha, a = 1/(1 + 2 omega)       Tyurin, Richtarik, ICLR 2023
-           differences
-=========  ==============  ===========  ===============================  ==================================
+==========  ==============  ===========  ===============================  ==================================
+name        estimator       compressor   channel                          source
+==========  ==============  ===========  ===============================  ==================================
+diana       full gradient   random-k     shifted, gamma = 1/(1 + omega)   Mishchenko et al., 2019
+marina      differences     random-k     recursion                        Gorbunov et al., ICML 2021
+ef21        full gradient   top-k        learned, gamma = 1               Richtarik et al., 2021
+ef_sgd      minibatch       top-k        error feedback                   Stich et al., NeurIPS 2018
+ef21_sgdm   momentum        top-k        learned, gamma = 1               Fatkhullin et al., NeurIPS 2023
+dasha       full gradient   random-k     dasha, a = 1/(1 + 2 omega)       Tyurin, Richtarik, ICLR 2023
+dasha_page  page            random-k     dasha, a = 1/(1 + 2 omega)       Tyurin, Richtarik, ICLR 2023
+dasha_mvr   with            random-k     dasha, a = 1/(1 + 2 omega)       Tyurin, Richtarik, ICLR 2023
+            differences
+==========  ==============  ===========  ===============================  ==================================
 
-The first three are as FL_PyTorch has them.  DASHA-PAGE, which draws all records now and then, is left out.
+The first three are as FL_PyTorch has them.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from jaxfl.core.types import Algorithm, Channel, Compressor, Estimator, Plan, Pr
 from jaxfl.parts import channels, compressors, estimators, mechanisms, momentum, sampling
 from jaxfl.rounds.federated import Federated
 
-__all__ = ["dasha", "dasha_mvr", "diana", "ef21", "ef21_sgdm", "ef_sgd", "marina"]
+__all__ = ["dasha", "dasha_mvr", "dasha_page", "diana", "ef21", "ef21_sgdm", "ef_sgd", "marina"]
 
 
 def diana(**parts: Unpack[Parts]) -> Algorithm:
@@ -107,6 +108,19 @@ def dasha(**parts: Unpack[Parts]) -> Algorithm:
     return _algorithm("dasha", DASHA, **parts)
 
 
+def dasha_page(**parts: Unpack[Parts]) -> Algorithm:
+    """DASHA-PAGE: DASHA of gradients that differences of batches follow, and a coin takes anew::
+
+        h_i' = grad f_i(x) with probability p, else h_i + mean_{j in I_b} (grad f_ij(x) - grad f_ij(x'))
+        c_i = C(h_i' - h_i - a (g_i - h_i)),  h_i <- h_i',  g_i <- g_i + c_i
+        x' <- x,  x <- x - eta mean_i g_i
+
+    One coin for all clients, and full gradients in the first round; h_i and g_i are 0 at first, and all
+    messages are compressed.  ``shift`` is a, and ``restart`` p.  Not private.
+    """
+    return _algorithm("dasha_page", PAGE, **parts)
+
+
 def dasha_mvr(**parts: Unpack[Parts]) -> Algorithm:
     """DASHA-MVR: DASHA of averaged gradients, without the delay of averages::
 
@@ -180,6 +194,10 @@ def _mvr_step(N: Draft, L: float, n: float) -> float:
     return theory.mvr_step(L, N["omega"], n, N["momentum"], N.values.get("batch", math.inf))
 
 
+def _page_step(N: Draft, L: float, n: float) -> float:
+    return theory.page_step(L, N["omega"], n, N["restart"], N.values.get("batch", math.inf))
+
+
 SGDM = Variant(
     "Fatkhullin et al., NeurIPS 2023",
     channels.learned,
@@ -204,9 +222,10 @@ MVR = DASHA._replace(
     sampler=sampling.poisson,
     estimator=functools.partial(momentum.averaged, differences=True),
     step=_mvr_step,
-    where="DASHA-MVR's theorem, its constants from memory",
+    where="Theorem 6.7",
     exchanged=ALL,
 )
+PAGE = MVR._replace(estimator=momentum.page, step=_page_step, where="Theorem 6.4")
 
 
 @cached
@@ -247,6 +266,9 @@ class PaperRules(NamedTuple):
             N.theorem("shift", kind.shift(omega), kind.rate)
         if kind is MARINA:
             N.theorem("restart", 1 / (1 + omega), "1/(1 + omega)")
+        if kind is PAGE:
+            b = N.values.get("batch", facts.m)
+            N.theorem("restart", b / (facts.m + b), "b/(m + b)")
         # safe orders of the papers: 1/L slowed down by what compression adds to a mean over r
         r = reporting(body, N.values, facts.n)
         if any(param.name == "momentum" for param in body.estimator.params):
