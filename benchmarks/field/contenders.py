@@ -90,13 +90,14 @@ CONTENDERS = (
     # all records of a client are protected
     _own("clip21_sgd2m"),
     _own("alpha_normec", tuned={"smoothing": (0.1, 1.0), "shift": (0.03, 0.1, 0.3)}, light=False),
-    _own(
+    _with(
         "fed_alpha_normec",
+        "fed_alpha_normec",
+        lambda: {"sampler": "poisson"},
         step="server_lr",
         scale=0.1,
         tuned={"local_steps": LOCAL, "shift": (0.03, 0.1, 0.3)},
         fixed={"lr": 0.1},
-        light=False,
     ),
     _own("dp_fedavg"),
 )

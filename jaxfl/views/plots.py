@@ -158,6 +158,7 @@ class Scene(NamedTuple):
     alone: bool  # the lines of a panel are of one algorithm, which colours tell apart
     grid: Grid
     cells: pandas.DataFrame
+    rest: Sequence[str] = ()  # axes without a role of which all values are in the cells
 
     def values(self, name: str | None) -> list[Any]:
         return [] if name is None else self.cells[name].dropna().unique().tolist()
@@ -221,13 +222,14 @@ class Scene(NamedTuple):
         return [look(*pair) for pair in pairs]
 
 
-def scene(grid: Grid, *, shaded: bool = True) -> Scene:
+def scene(grid: Grid, *, shaded: bool = True, whole: bool = False) -> Scene:
     """Panels by eps, lines by algorithm and omega, or by the next axes.
 
     Where lines would be too many to be told apart, there is one row of panels for each algorithm
     (if ``shaded``, with colours for the second axis), or else for each value of the second axis.
     Problems of different names have a row each; unless ``shaded``, so have all problems.  Of too many
-    values those that are evenly spread are shown, and the first of an axis without a role.
+    values those that are evenly spread are shown, and of an axis without a role the first.  With ``whole``
+    all of such an axis are, unless it is one of problems.
     """
     free, spans, sizes = _free(grid), grid.about["axes"], {None: 0, **grid.ds.sizes}
     apart = [n for n in free if spans[n].get("problem") and not (shaded and _numeric(grid, n))]
@@ -245,8 +247,9 @@ def scene(grid: Grid, *, shaded: bool = True) -> Scene:
     row = next((name for name in others if sizes[name] <= room), None)
     alone = algorithms == 1 or "algorithm" in (row, panel)
     most = {panel: PANELS, row: PANELS, line: (SHADED if alone else STYLED) if shaded else values}
-    cells = _thinned(grid, {name: most.get(name, 1) for name in free})
-    return Scene(panel, line, row, alone, grid, cells)
+    rest = [n for n in others if whole and n not in (row, "algorithm", *apart)]
+    cells = _thinned(grid, {n: most.get(n, 1) for n in free if n not in rest})
+    return Scene(panel, line, row, alone, grid, cells, rest)
 
 
 def _free(grid: Grid) -> list[str]:
@@ -356,13 +359,17 @@ def front(bits: Any, values: Any, sign: int = 1) -> list[int]:
 
 def _front(grid: Grid, rule: Criterion, title: str, setting: str) -> Figure | None:
     """None where no setting ended with a value, or nothing says what is good."""
-    found = scene(grid, shaded=False)
+    found = scene(grid, shaded=False, whole=True)
     scale, axis = across(grid.ds, "uplink_bits")
     bits, (value, error) = grid.ends("uplink_bits"), over_seeds(grid.ends(rule.metric))
     ends = grid.cells.assign(bits=over_seeds(bits / scale)[0], value=value, error=error)
     ends = ends.loc[found.cells.index].dropna(subset=["bits", "value"])
     if not (rule.sign and len(ends)):
         return None
+    kept = [name for name in grid.axes if name not in found.rest]
+    alike = ends.groupby([*kept, *WORTH], dropna=False, sort=False)
+    best = [some.index[front(some["bits"], some["value"], rule.sign)] for _, some in alike]
+    ends = ends.loc[sorted(itertools.chain(*best))]
 
     def panel(head: str, part: pandas.DataFrame) -> Panel:
         drawn, up = _marks(found, ends, part, rule.sign), f"final {grid.name(rule.metric)}"
@@ -370,8 +377,12 @@ def _front(grid: Grid, rule: Criterion, title: str, setting: str) -> Figure | No
 
     panels = [[panel(*each) for each in row] for row in found.rows()]
     each = (part[part["noisy"]].drop_duplicates(WORTH) for row in found.rows() for _, part in row)
+    over = (
+        f"Of {' and '.join(map(grid.name, found.rest))}: all that no other beats in bits and value."
+    )
     several = "Grey: a front for each protection and ε." * (max(map(len, each)) > 1)
     held = _held(grid, found.cells)
+    held = [over] * bool(found.rest) + held
     notes = _notes(grid, found.cells, setting, "Bars: standard error", several, *held)
     whose = "private settings" if found.cells["noisy"].nunique() > 1 else "settings"
     whose += " of one protection and ε" * bool(several)
@@ -393,10 +404,11 @@ def _marks(found: Scene, ends: pandas.DataFrame, part: pandas.DataFrame, sign: i
         step = Line("", best["bits"], best["value"], None, "#DDDDDD", style, width=4)
         out.append(step._replace(steps="steps-post"))
     looks = found.looks(own, points=True)
-    for label, color in {look["label"]: look["color"] for look in looks}.items():
-        some = own[[look["label"] == label for look in looks]].sort_values("bits")
-        if len(some) > 1 and _numeric(found.grid, found.line):
-            out.append(Line("", some["bits"], some["value"], color=color, width=0.8))
+    through = [(look["color"], look.get("kind") if found.rest else None) for look in looks]
+    for what in dict.fromkeys(through):
+        some = own[[each == what for each in through]].sort_values("bits")
+        if len(some) > 1 and (found.rest or _numeric(found.grid, found.line)):
+            out.append(Line("", some["bits"], some["value"], color=what[0], width=0.8))
     for look, at in zip(looks, own.itertuples(), strict=True):
         out.append(Line(x=[at.bits], y=[at.value], error=[at.error], **look))
     return out

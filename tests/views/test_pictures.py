@@ -261,6 +261,32 @@ def test_points_of_the_front(drawn: dict[str, Figure]) -> None:
     assert np.ptp(bars[1][:, 1]) == pytest.approx(2 * error)
 
 
+def test_a_front_is_over_the_axes_without_room(drawn: dict[str, Figure]) -> None:
+    """Panels have eps, colours algorithms, markers omega, rows clip: of all batches the best are shown."""
+    axes = {"eps": (1.0, 5.0), "omega": (1.0, 9.0), "clip": (1.0, 2.0), "batch": (8.0, 16.0, 32.0)}
+    ds = grids.grid(axes)
+    ds["uplink_bits"] = ds["uplink_bits"] * (1 + (ds["batch"] == 8.0))
+    ds["loss"] = ds["loss"] * (1 - 0.2 * (ds["batch"] == 8.0) + 0.1 * (ds["batch"] == 32.0))
+    draw(ds, ".", metrics=["loss"])
+    bits, loss = (Grid.of(ds).final(name).mean("seed") for name in ("uplink_bits", "loss"))
+    shown = {"eps": 5.0, "clip": 2.0, "algorithm": "soteriafl_sgd", "omega": 9.0}
+    expected = [
+        (float(bits.sel(**shown, batch=b)), float(loss.sel(**shown, batch=b))) for b in (16.0, 8.0)
+    ]
+    figure = drawn["front-loss"]
+    assert len(panels(figure)) == 4
+    lines = panels(figure)[3].get_lines()
+    points = [line for line in lines if line.get_marker() == "s" and len(line.get_xdata()) == 1]
+    assert len(points) == 2  # neither the first batch alone nor what another one beats
+    for point, (x, y) in zip(points, sorted(expected, reverse=True), strict=True):
+        assert np.ravel(point.get_xdata())[0] * 1e6 == pytest.approx(x)
+        assert np.ravel(point.get_ydata())[0] == pytest.approx(y)
+    joined = [line for line in lines if line.get_linewidth() == 0.8]
+    assert len(joined) == 3  # for each algorithm and omega
+    assert "Of batch size: all that no other beats in bits and value." in words(figure)
+    assert "values (choose with --where)" not in words(figure)
+
+
 def test_what_adds_no_noise_is_on_no_front(drawn: dict[str, Figure]) -> None:
     """It would beat everything, and nobody may have it."""
     ds = grids.grid({"eps": (1.0,), "omega": (1.0, 9.0)}, algorithms=THREE)
