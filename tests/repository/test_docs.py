@@ -63,6 +63,7 @@ def test_the_table_of_algorithms_in_the_readme_is_whole() -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     named = set(re.findall(r"`([a-z0-9_]+)`", readme))
     short = {f"{a}_{b}" for a in ("soteriafl", "cdp", "ldp", "mu2") for b in ("gd", "sgd")}
+    assert f"jaxfl has {len(jaxfl.ALGORITHMS)}: all" in readme
     assert jaxfl.ALGORITHMS.keys() - short <= named, sorted(jaxfl.ALGORITHMS.keys() - short - named)
 
 
