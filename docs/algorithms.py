@@ -40,6 +40,7 @@ SCHEMES = {
     "without_replacement": "b of m records",
     "with_replacement": "b of m records, drawn with replacement",
     "shuffled": "shuffled epochs in batches of b",
+    "cyclic": "batches of b in a fixed order",
     "single_pass": "b new records, each used once",
 }
 

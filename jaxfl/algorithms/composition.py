@@ -6,6 +6,8 @@ import functools
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from jaxfl.algorithms.numbers import ASKED_OMEGA, PRIVACY, WAYS, Draft, achieved, applies, resolved
 from jaxfl.algorithms.resolution import GIVEN, noised
 from jaxfl.algorithms.roles import check_parts
@@ -123,7 +125,15 @@ class Rules(NamedTuple):
         return found._replace(values=values, sources=sources)
 
     def capacity(self, values: Mapping[str, Any], facts: ProblemFacts) -> dict[str, int]:
-        """The slots of the parts; raise where a compressor sets those of another part."""
+        """The slots of the parts; raise where a compressor sets those of another, or bands exceed T."""
+        bands = len(self.body.mechanism.weights)
+        rounds = int(np.min(values.get("rounds", bands)))
+        require(
+            bands <= max(rounds, 1),
+            lambda: f"exceed the {rounds} rounds of the run, over which noise is correlated",
+            lambda: f"ask for at most {rounds}",
+            bands=bands,
+        )
         sampler, clients = self.body.estimator.sampler, self.body.participation
         slots = {**asked(sampler, "capacity", values, facts)}
         slots |= asked(clients, "capacity", values, facts)
@@ -177,6 +187,11 @@ def _check(name: str, body: AnyBody) -> None:
     networked = "graph" in body.roles or not body.mechanism.coupled
     why = "whose clients have no neighbours to share noise with: take jaxfl.mechanisms.gaussian()"
     applies(networked, name, why, mechanism=body.mechanism)
+    shown = body.roles["compressor"].select is not None and not body.mechanism.central
+    why = "whose noise counts what a sparsifier shows, and the channel keeps no noise: leave shows out"
+    channel = body.roles.get("channel")
+    shown = shown and body.local is None and channel is not None and channel.residual is None
+    applies(shown or not body.mechanism.shows, name, why, mechanism=body.mechanism)
     covered = body.compressor.exact or body.mechanism.std is None or not body.mechanism.central
     why = (
         "whose noise is the server's: compression can enlarge a clipped message beyond what that noise "

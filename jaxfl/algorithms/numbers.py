@@ -366,7 +366,7 @@ def refuse_epochs(name: str, sampler: Sampler) -> None:
         "whose rounds are of two kinds: no epoch is made of one kind alone, and nothing is proven. "
         "Take 'poisson' or 'without_replacement'"
     )
-    applies(not sampler.epochs, name, why, sampler=sampler)
+    applies(not (sampler.epochs or sampler.cycles), name, why, sampler=sampler)
 
 
 def reporting(body: Federated, values: Mapping[str, Any], n: int) -> float:

@@ -574,7 +574,8 @@ def nothing(values: Values, about: Any) -> dict[str, Any]:
 
 # the laws of draws for which there are accountants
 Scheme: TypeAlias = Literal[
-    "full", "poisson", "without_replacement", "with_replacement", "shuffled", "single_pass"
+    *("full", "poisson", "without_replacement", "with_replacement", "shuffled", "cyclic"),
+    "single_pass",
 ]
 SCHEMES: tuple[Scheme, ...] = get_args(Scheme)
 
@@ -624,6 +625,11 @@ class Sampler(NamedTuple):
     def epochs(self) -> bool:
         """Whether every pass over the rows uses each of them once."""
         return self.scheme == "shuffled"
+
+    @property
+    def cycles(self) -> bool:
+        """Whether the batches of the first pass come again, in the same order."""
+        return self.scheme == "cyclic"
 
     @property
     def single_pass(self) -> bool:
@@ -804,7 +810,8 @@ class Mechanism(NamedTuple):
 
     Rounds draw it and accountants read it: both evaluate ``std``, which may depend on any
     hyper-parameter of the round.  The noise of round t is ``sum_j w_j z_{t-j}``, where z_s is drawn with
-    the key of round s, and is 0 before the first round: nothing is stored.
+    the key of round s, and is 0 before the first round: nothing is stored.  Or t and s count the messages
+    in which a client has sent the coordinate: the state holds these counts.
 
     Fields:
         name: how the part is called in records and messages.
@@ -815,6 +822,7 @@ class Mechanism(NamedTuple):
         draw: (key, std, like) -> z, with the shape and dtype of ``like``.  An estimator that has a ``unit``
             multiplies this std.
         weights: w, of this round and of those before.
+        shows: whether t counts, for each client and coordinate, the messages that show it.
         event: host: (event, T) -> what this noise releases, as an event of :mod:`jaxfl.privacy`.
             ``event`` has the draws, the sensitivity and the number of rounds with one std, of T in the
             run, as if their noise were Gaussian and independent; None: that event.
@@ -830,6 +838,7 @@ class Mechanism(NamedTuple):
     weights: tuple[float, ...] = (1.0,)
     event: Callable[[Any, int], Any] | None = None
     coupled: bool = False
+    shows: bool = False
 
 
 class Client(NamedTuple):

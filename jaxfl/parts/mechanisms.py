@@ -36,6 +36,7 @@ COUPLING = Param(
     "ratio sigma_c/sigma of the noise that two neighbours share to a client's own",
     high=LARGEST,
 )
+NEVER = 2**31 - 1  # no round has this number
 MEAN_SIGMA = SIGMA._replace(doc="standard deviation of the noise on a coordinate of the mean")
 
 
@@ -75,12 +76,17 @@ def noiseless() -> Mechanism:
 
 
 @made
-def correlated(weights: tuple[float, ...], central: bool = False) -> Mechanism:
+def correlated(weights: tuple[float, ...], central: bool = False, shows: bool = False) -> Mechanism:
     """``sum_j w_j z_{t-j}`` in round t, z_s ~ N(0, sigma^2 I), drawn from the keys of rounds, not stored.
 
     With ``C = w(B)^{-1}``, B the shift by a round, T rounds are one Gaussian release of C times the
-    estimates [Denisov et al., 2022].  What that is worth is known where each record is in every
-    round, or in one [:func:`jaxfl.privacy.releases.strategy_norm`].
+    estimates [Denisov et al., 2022].  What that is worth is known where each record is in every round, in
+    one, or in rounds that far apart [:func:`jaxfl.privacy.releases.strategy_norm`].
+
+    Under a sparsifier noise is correlated as if all coordinates were sent.  With ``shows``, t counts the
+    messages in which a client has sent the coordinate, so that terms cancel in the sum of what was sent,
+    however rarely that is.  Counts are state, an integer for each client and coordinate.
+    [:func:`jaxfl.privacy.releases.shown_norm`] says what that is worth.
     """
 
     def event(one: Event, T: int) -> Event | NoClaim:
@@ -88,14 +94,15 @@ def correlated(weights: tuple[float, ...], central: bool = False) -> Mechanism:
             return NoClaim(
                 "noise that is correlated over rounds needs all rounds of a run to be alike"
             )
-        found = dataclasses.replace(one, correlation=weights)
+        found = dataclasses.replace(one, correlation=weights, shows=shows)
         return NoClaim(why) if (why := correlates(found)) else found
 
     params = (MEAN_SIGMA,) if central else (SIGMA,)
-    return Mechanism("correlated", sigma, params, central, weights=weights, event=event)
+    name = "correlated by shows" if shows else "correlated"
+    return Mechanism(name, sigma, params, central, weights=weights, event=event, shows=shows)
 
 
-def banded(bands: int, central: bool = False) -> Mechanism:
+def banded(bands: int, central: bool = False, shows: bool = False) -> Mechanism:
     """:func:`correlated`, w the first coefficients of ``(1 - B)^{1/2}`` [BISR; Kalinin, Lampert, 2025].
 
     Sums of all rounds so far then have little noise, as in one pass over the records.  Where each
@@ -104,12 +111,17 @@ def banded(bands: int, central: bool = False) -> Mechanism:
     weights = [1.0]
     for j in range(1, int(whole_number("bands", bands, 1))):
         weights.append(weights[-1] * (j - 1.5) / j)
-    return correlated(tuple(weights), central)
+    return correlated(tuple(weights), central, shows)
 
 
 def past(mechanism: Mechanism, stream: Key, t: Array, key: Callable[..., Key] = at) -> Key:
-    """The ``key`` of round t of a stream, or (..., p) those of the rounds whose draws noise is made of."""
+    """The ``key`` of round t of a stream, or (..., p) those of the rounds whose draws noise is made of.
+
+    That of no round, where noise counts what is shown.
+    """
     p = len(mechanism.weights)
+    if mechanism.shows:
+        return key(stream, jnp.int32(NEVER))
     if p == 1:
         return key(stream, t)
     return jax.vmap(key, (None, 0), -1)(stream, jnp.maximum(t - jnp.arange(p), 0))
@@ -122,8 +134,14 @@ def normal(
     hp: Hyper,
     unit: Array | None = None,
     t: Array | None = None,
+    index: Array | None = None,
+    counts: Array | None = None,
 ) -> Array:
-    """The noise with the shape and dtype of ``like``, times ``unit``, from the keys of :func:`past`."""
+    """The noise with the shape and dtype of ``like``, times ``unit``, from the keys of :func:`past`.
+
+    Correlated noise may be drawn at the coordinates ``index`` alone, (k,); ``counts`` says how often each
+    coordinate was shown before, (d,).
+    """
     if mechanism.std is None:
         return jax.numpy.zeros_like(like)
     std = mechanism.std(hp)
@@ -137,11 +155,16 @@ def normal(
     )
     std = std if unit is None else std * unit
     weights = mechanism.weights
+    if mechanism.shows and counts is None:
+        why = "counts the messages that show a coordinate, and here no sparsifier chooses them"
+        raise InputError(why, "leave shows out", mechanism=mechanism.name)
     if weights == (1.0,):
         return mechanism.draw(key, std, like)
     if t is None:
         why = "is correlated over rounds, which the noise of local steps and of networks is not"
         raise InputError(why, "take jaxfl.mechanisms.gaussian()", mechanism=mechanism.name)
+    if index is not None:
+        return _of_coordinates(key, mechanism, like, std, t, index, counts)
     keys = key if len(weights) > 1 else key[None]
     w = jnp.where(jnp.arange(len(weights)) <= t, jnp.asarray(weights, like.dtype), 0)
 
@@ -149,4 +172,34 @@ def normal(
         return total + w[j] * mechanism.draw(keys[j], std, like)
 
     total: Array = jax.lax.fori_loop(0, len(weights), add, jnp.zeros_like(like))
+    return total
+
+
+def _of_coordinates(
+    key: Key,
+    mechanism: Mechanism,
+    like: Array,
+    std: Array,
+    t: Array,
+    index: Array,
+    counts: Array | None,
+) -> Array:
+    """Correlated noise at some coordinates, each with keys of its own, of past rounds or shows."""
+    w, place = jnp.asarray(mechanism.weights, like.dtype), jnp.zeros((), like.dtype)
+    std = jnp.broadcast_to(std, like.shape).at[index].get(mode="clip")
+    now = t if counts is None else counts.at[index].get(mode="clip")
+
+    def draw(key: Key, i: Array, std: Array) -> Array:
+        return mechanism.draw(jax.random.fold_in(key, i), std, place)
+
+    def add(j: Array, total: Array) -> Array:
+        if counts is None:
+            z = jax.vmap(draw, (None, 0, 0))(key[j], index, std)
+        else:
+            shows = jax.vmap(jax.random.fold_in, (None, 0))(key, jnp.maximum(now - j, 0))
+            z = jax.vmap(draw)(shows, index, std)
+        return total + jnp.where(j <= now, w[j], 0) * z
+
+    start = jnp.zeros(index.shape, like.dtype)
+    total: Array = jax.lax.fori_loop(0, len(mechanism.weights), add, start)
     return total

@@ -46,6 +46,7 @@ __all__ = [
     "PARTICIPATIONS",
     "SAMPLERS",
     "balanced",
+    "cyclic",
     "everyone",
     "full",
     "in_order",
@@ -188,6 +189,23 @@ def shuffled() -> Sampler:
         return rows, jnp.arange(slots) < jnp.minimum(b, count)
 
     return _sampler("shuffled", choose, _fixed(_BATCH, "m"))
+
+
+@made
+def cyclic() -> Sampler:
+    """A fixed partition into batches of b rows, which follow one another in the same order in every epoch.
+
+    A row comes back after s = ceil(m/b) rounds, and not earlier.  The m mod b rows that are left make a
+    smaller last batch; each of them weighs 1/b, too.
+    """
+
+    def choose(key: Key, t: Array, count: Array, m: int, b: Array, slots: int) -> Slots:
+        b, count = jnp.asarray(b).astype(jnp.int32), jnp.asarray(count, jnp.int32)
+        start = t % jnp.maximum(-(-count // b), 1) * b
+        rows, slot = subset(key, count, slots, start, m), jnp.arange(slots)
+        return rows, (slot < b) & (start + slot < count)
+
+    return _sampler("cyclic", choose, _fixed(_BATCH, "m"))
 
 
 @made
@@ -425,6 +443,7 @@ SAMPLERS: dict[str, Callable[[], Sampler]] = {
     "without_replacement": without_replacement,
     "poisson": poisson,
     "shuffled": shuffled,
+    "cyclic": cyclic,
     "single_pass": single_pass,
 }
 

@@ -208,8 +208,9 @@ def rounds_for(event: Event, eps: float, delta: float, method: str | None = None
 def batch_for(event: Event, eps: float, delta: float, method: str | None = None) -> int:
     """The least whole batch with proven eps <= ``eps`` at the event's noise.
 
-    With replacement the bound need not fall as b grows; the batch then suffices while one less does
-    not.  In a single pass the batches of all releases together have at most m records.
+    With replacement, and under correlated noise, the bound need not fall as b grows; the batch then
+    suffices while one less does not.  In a single pass the batches of all releases together have at
+    most m records.
     """
     m = event.sampling.m
 
@@ -221,7 +222,8 @@ def batch_for(event: Event, eps: float, delta: float, method: str | None = None)
         event.sampling.scheme != "full", "sampler = 'full' has no batch to choose", "use 'poisson'"
     )
     high = most = max(1, m // event.releases) if event.sampling.scheme == "single_pass" else m
-    while not fits(high) and high > 1 and event.sampling.scheme == "with_replacement":
+    falls = event.sampling.scheme != "with_replacement" and not event.correlation
+    while not falls and not fits(high) and high > 1:
         high //= 2
     require(
         fits(high),

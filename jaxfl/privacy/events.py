@@ -323,6 +323,7 @@ class Event:
         trust: what the adversary sees, a key of ``OBSERVED``.
         correlation: w, where the noise of release t is ``sum_j w_j z_{t-j}``, z_s ~ N(0, sigma^2 I); ():
             releases have independent noise.
+        shows: whether t counts, for each coordinate, the releases that show it, chosen without the data.
     """
 
     sampling: Sampling
@@ -335,6 +336,7 @@ class Event:
         "local_transcript", "secure_sum", "trusted_server", "single_node", "shared_seeds"
     ] = "local_transcript"
     correlation: tuple[float, ...] = ()
+    shows: bool = False
 
     def __post_init__(self) -> None:
         choice("adjacency", self.adjacency, ADJACENCIES)

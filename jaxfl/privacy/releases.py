@@ -8,6 +8,7 @@ import math
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from jaxfl.core.errors import InputError, require
 from jaxfl.privacy.events import Event, Increments, LocalSteps, Mean, Status
@@ -28,6 +29,8 @@ __all__ = [
     "correlates",
     "increments_shift",
     "releases",
+    "separation",
+    "shown_norm",
     "snapshot",
     "strategy_norm",
     "whole",
@@ -72,8 +75,18 @@ def whole(event: Event) -> bool:
     sampling = event.sampling
     return sampling.scheme == "full" or (
         sampling.b == sampling.m
-        and sampling.scheme in ("poisson", "without_replacement", "shuffled")
+        and sampling.scheme in ("poisson", "without_replacement", "shuffled", "cyclic")
     )
+
+
+def separation(event: Event) -> int:
+    """The rounds from one use of a record to the next, at least; 0: rounds of any distance use it."""
+    sampling = event.sampling
+    if whole(event):
+        return 1
+    if sampling.scheme == "cyclic":
+        return math.ceil(sampling.m / sampling.b)
+    return max(event.releases, 1) if sampling.scheme == "single_pass" else 0
 
 
 def releases(event: Event, method: str | None = None) -> Release:
@@ -93,7 +106,9 @@ def correlates(event: Event) -> str:
     """Why nothing is known of releases with correlated noise, as a clause; empty where their law is."""
     if not isinstance(event.sensitivity, Mean) or snapshot(event):
         return "noise is correlated over rounds, and a record moves releases for which it was not drawn"
-    if not (whole(event) or event.sampling.scheme == "single_pass"):
+    if event.sensitivity.averaged:
+        return "noise is correlated over rounds, and what a record moves is bounded on average over them"
+    if not separation(event):
         scheme = event.sampling.scheme
         return f"noise is correlated over rounds, and {scheme} draws a record in rounds of any distance"
     return ""
@@ -112,23 +127,61 @@ def strategy_norm(weights: tuple[float, ...], T: int, apart: int) -> float:
     """
     from scipy.signal import lfilter
 
+    column = _column(weights, T)
+    every = np.zeros(min(apart, T) + 1)
+    every[0], every[-1] = 1.0, -1.0 if apart <= T else 0.0
+    return float(np.linalg.norm(lfilter([1.0], every, column)))
+
+
+def shown_norm(weights: tuple[float, ...], T: int, apart: int) -> float:
+    """:func:`strategy_norm` where noise is correlated over the rounds that show a coordinate.
+
+    Coordinate j is shown in N_j of T rounds, chosen without the data, n_j(t) times before round t.  With
+    P_j the rounds of the record that show it, ``sens^2 = sum_j sum_{s,t in P_j} X_j[n_j(s), n_j(t)] d_sj
+    d_tj``, where ``X_j[a, b] = sum_{i < N_j - max(a, b)} c_i c_{i+|a-b|}``.  A record may move its energy
+    between coordinates: this is not the norm of the coordinate that is shown most often.
+
+    As ``2 d_sj d_tj <= d_sj^2 + d_tj^2``, sens^2 is at most ``sum_j sum_{s in P_j} d_sj^2 sum_{t in P_j}
+    X_j[n_j(s), n_j(t)]``.  Let s be the r-th round of the record, r = 0, 1, ..., which r ``apart`` rounds
+    precede, or more.  The counts of the u-th round of P_j after s, and of the u-th before, differ from
+    n_j(s) by u or more.  What rounds are left bounds ``N_j - n_j(s) <= T - apart r``, and at the u-th after
+    s ``N_j - n_j(t) <= T - apart (r + u)``.  As c does not increase, the inner sum is at most row r of
+    ``Y[r, q] = sum_{i < T - apart max(r, q)} c_i c_{i+|r-q|}``, and ``sum_j d_sj^2 <= 1``.  Therefore
+    ``sens^2 <= sum_{r,q} Y[r, q]`` for all masks.  One use costs as much as by rounds, and several as if
+    they followed one another.  It is attained with one use, and with uses in all rounds.
+    """
+    column = np.append(_column(weights, T), np.zeros(2))
+    i = np.arange(T)
+    k = -(-(T - i) // max(apart, 1))  # uses that have i more rounds after them
+    once = np.append(0.0, column.cumsum())  # once[j] = sum_{l < j} c_l
+    twice = np.append(0.0, once.cumsum())
+    later = twice[np.minimum(i + k + 1, T + 2)] - twice[i + 2] - (k - 1) * once[i + 1]
+    c = column[:T]
+    return math.sqrt(float(np.sum(c * (k * c + 2 * later))))
+
+
+def _column(weights: tuple[float, ...], T: int) -> npt.NDArray[np.float64]:
+    """The first T coefficients of 1/w, if they are such as norms are known of."""
+    from scipy.signal import lfilter
+
     impulse = np.zeros(T)
     impulse[:1] = 1.0
-    column = lfilter([1.0], weights, impulse)
-    slack = 1e-12 * abs(column[0])
+    column: npt.NDArray[np.float64] = lfilter([1.0], weights, impulse)
+    slack = 1e-12 * abs(column[:1])
     require(
         (column >= -slack).all() and (np.diff(column) <= slack).all(),
         "has an inverse whose coefficients are negative or increase, of which no sensitivity is known",
         "take those of jaxfl.mechanisms.banded",
         weights=weights,
     )
-    every = np.zeros(min(apart, T) + 1)
-    every[0], every[-1] = 1.0, -1.0 if apart <= T else 0.0
-    return float(np.linalg.norm(lfilter([1.0], every, column)))
+    return column
 
 
 def _correlated(event: Event) -> Release:
-    """All releases as one: a Gaussian shift by what a record moves once, times :func:`strategy_norm`."""
+    """All releases as one: a Gaussian shift by what a record moves once, times :func:`strategy_norm`.
+
+    Or times :func:`shown_norm`.
+    """
     why, T = correlates(event), event.releases
     require(not why, why, "take noise that is independent", sampler=event.sampling.scheme)
     assert isinstance(event.sensitivity, Mean)
@@ -136,7 +189,10 @@ def _correlated(event: Event) -> Release:
     _drawn(plain, event.sensitivity, None)  # raises for more than one pass
     (part,) = _drawn(dataclasses.replace(plain, releases=1), event.sensitivity, None).parts
     assert isinstance(part.profile, Gaussian)
-    norm = strategy_norm(event.correlation, T, 1 if whole(event) else T)
+    if event.shows:
+        mu = part.profile.mu * shown_norm(event.correlation, T, separation(event))
+        return _alike(Gaussian(mu), 1, "noise correlated over shows", Status.DERIVED)
+    norm = strategy_norm(event.correlation, T, separation(event))
     return _alike(Gaussian(part.profile.mu * norm), 1, "noise correlated over rounds")
 
 
@@ -174,6 +230,9 @@ def _drawn(event: Event, estimator: Mean, method: str | None) -> Release:
         "use adjacency = 'replace_one'",
         sampler=scheme,
     )
+    if scheme == "cyclic":
+        uses = math.ceil(T / separation(event))
+        return _alike(Gaussian(both * g * math.sqrt(uses)), 1, "cyclic batches")
     if scheme == "without_replacement":
         return _alike(WithoutReplacement(q, g), T, "sampling without replacement", Status.DERIVED)
     if scheme == "with_replacement":
@@ -229,8 +288,9 @@ def _revealed(event: Event, estimator: Mean) -> Release:
         shifts = np.maximum(shifts, Y)  # a record that is drawn rarely counts as one that is not
         weights = (float(1 - pi.sum() - lost), *pi.tolist(), lost)
         parts = (Part(Shown(weights, (Y, *shifts.tolist())), T),)
-    elif scheme == "shuffled":
-        K = min(T, math.ceil(T / (sampling.m // int(sampling.b))))
+    elif scheme in ("shuffled", "cyclic"):
+        length = sampling.m // int(sampling.b) if scheme == "shuffled" else separation(event)
+        K = min(T, math.ceil(T / length))
         parts = (Part(Gaussian(math.sqrt(K * X * X + (T - K) * Y * Y)), 1),)
     else:
         raise InputError(

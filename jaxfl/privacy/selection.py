@@ -122,7 +122,8 @@ def _repeated(event: AnyEvent, times: int) -> AnyEvent:
     if (
         isinstance(event, Event)
         and alike
-        and event.sampling.scheme not in ("shuffled", "single_pass")
+        and event.sampling.scheme not in ("shuffled", "cyclic", "single_pass")
+        and not event.correlation
     ):
         return dataclasses.replace(event, releases=event.releases * times)
     return Sequence((event,) * times)

@@ -75,6 +75,8 @@ class Federated(Body):
             memory = Remembered(*self.local.init(problem, x))
         links, link = self.channel.init(problem.n, x, self.fused)
         links = packed(links, self.storage)
+        if self.own.shows:  # how often a client has sent a coordinate
+            links = links, jnp.zeros((problem.n, x.size), jnp.int32)
         none, server = jnp.int32(0), self.server.init(x, hp.copy())
         state = ServerState(none, server, link, links, memory.shared, memory.local)
         info = Info(none, none, memory.gradients.astype(jnp.int32))

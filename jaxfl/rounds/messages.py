@@ -26,8 +26,10 @@ __all__ = [
     "added_up",
     "collect",
     "in_full",
+    "joined",
     "noise_of_each",
     "noise_of_mean",
+    "parted",
     "protect",
     "release",
     "send",
@@ -83,7 +85,8 @@ def send(
     keys, t, x, hp, channel = context.keys, context.t, context.x, context.hp, body.channel
     unit = context.unit
 
-    def one(noise: Key, mask: Key, link: PyTree, work: PyTree) -> Sent:
+    def one(noise: Key, mask: Key, links: PyTree, work: PyTree) -> Sent:
+        link, counts = parted(body, links)
         own = estimate(noise, work)
         g = own[0]
         v = channel.before(link, g)
@@ -95,8 +98,10 @@ def send(
             "return as many values as the estimate has, of the same dtype",
         )
         if channel.residual is None:
-            message, sent = release(body.own, body.compressor, noise, mask, v, t, hp, unit)
-            return Sent(message, sent, channel.after(link, message, hp.copy()), own)
+            message, sent = release(body.own, body.compressor, noise, mask, v, t, hp, unit, counts)
+            return Sent(
+                message, sent, joined(channel.after(link, message, hp.copy()), counts, message), own
+            )
         # on all coordinates, since the channel keeps those that are not sent
         v = v + draw_noise(body.own, noise, t, v, hp, unit)
         message, sent = release(noiseless(), body.compressor, noise, mask, v, t, hp)
@@ -142,7 +147,8 @@ def collect(
     x, moved = context.x, None
     if body.storage != "exact":
         links = rounded(links, body.storage)
-        moved = jax.tree.map(lambda new, old: exact(who.weight, new - old), links, before)
+        changes = parted(body, links)[0], parted(body, before)[0]
+        moved = jax.tree.map(lambda new, old: exact(who.weight, new - old), *changes)
         links = packed(links, body.storage)
     live = who.weight > 0
     clamped = jnp.int32(0)
@@ -182,8 +188,9 @@ def release(
     t: Array,
     hp: Hyper,
     unit: Array | None = None,
+    counts: Array | None = None,
 ) -> tuple[Message, Array]:
-    """C(v + xi), and the number of its coordinates.
+    """C(v + xi), and the number of its coordinates; ``counts`` says how often each was shown before.
 
     A sparsifier chooses coordinates first, and only they get noise: the message has the same law.
     """
@@ -197,10 +204,10 @@ def release(
         _one_draw(compressor.name, chosen, v.size)
         value = v.at[chosen.index].get(mode="clip")
         weight = chosen.weight.astype(v.dtype)
-        if len(mechanism.weights) == 1:
+        if mechanism.weights == (1.0,):
             xi = draw_noise(mechanism, noise, t, value, hp, unit)
-        else:  # of the coordinate in other rounds, whether it was sent then or not
-            xi = draw_noise(mechanism, noise, t, v, hp, unit).at[chosen.index].get(mode="clip")
+        else:  # of the coordinate in other rounds, whether it was sent then or not; or in other shows
+            xi = draw_noise(mechanism, noise, t, v, hp, unit, chosen.index, counts)
         value = weight * (value + xi)
         index, sent = chosen.index, jnp.sum(chosen.weight != 0)
     if code is not None:
@@ -215,6 +222,16 @@ def release(
         )
         value = coded
     return Message(value, index), sent
+
+
+def parted(body: Body, links: PyTree) -> tuple[PyTree, Array | None]:
+    """The clients' ends of the channel, and how often each coordinate was shown, if noise counts it."""
+    return links if body.own.shows else (links, None)
+
+
+def joined(link: PyTree, counts: Array | None, message: Message) -> PyTree:
+    """A client's end of the channel, with the counts after this message, if there are any."""
+    return link if counts is None else (link, counts.at[message.index].add(1, mode="drop"))
 
 
 def _one_draw(name: str, chosen: Any, d: int) -> None:
@@ -271,12 +288,19 @@ def noise_of_mean(mechanism: Mechanism, context: RoundContext, like: Array) -> A
 
 
 def draw_noise(
-    mechanism: Mechanism, key: Key, t: Array, like: Array, hp: Hyper, unit: Array | None
+    mechanism: Mechanism,
+    key: Key,
+    t: Array,
+    like: Array,
+    hp: Hyper,
+    unit: Array | None,
+    index: Array | None = None,
+    counts: Array | None = None,
 ) -> Array:
     """One draw of the noise, in a loop of its own."""
     if mechanism.std is None:
         return jnp.zeros_like(like)
-    return in_own_loop(lambda: normal(key, mechanism, like, hp, unit, t), t)
+    return in_own_loop(lambda: normal(key, mechanism, like, hp, unit, t, index, counts), t)
 
 
 document_all(__name__)

@@ -24,7 +24,7 @@ from jaxfl.problems.clipping import clip
 from jaxfl.rounds.blocks import ClientBlock, RoundContext, put, take
 from jaxfl.rounds.body import ServerState
 from jaxfl.rounds.federated import Federated
-from jaxfl.rounds.messages import Sent, added_up, release
+from jaxfl.rounds.messages import Sent, added_up, joined, parted, release
 
 __all__ = ["Estimate", "Plain", "estimate"]
 
@@ -64,13 +64,18 @@ class Plain(Federated):
         noise, mask = past(self.own, now.keys.noise, now.t), fold(at(now.keys.mask, now.t))
         noise = fold(noise) if noise.ndim == 0 else jax.vmap(fold)(noise)
         own, channel, hp, t = estimate(self, now, me, noise), self.channel, now.hp, now.t
-        v = channel.before(me.link, own.g)
+        link, counts = parted(self, me.link)
+        v = channel.before(link, own.g)
         if channel.residual is None:
-            message, sent = release(self.own, self.compressor, noise, mask, v, t, hp, now.unit)
-            return Sent(message, sent, channel.after(me.link, message, hp), own)
+            message, sent = release(
+                self.own, self.compressor, noise, mask, v, t, hp, now.unit, counts
+            )
+            return Sent(
+                message, sent, joined(channel.after(link, message, hp), counts, message), own
+            )
         v = v + normal(noise, self.own, v, hp, now.unit, t)  # the channel keeps what is not sent
         message, sent = release(noiseless(), self.compressor, noise, mask, v, t, hp)
-        return Sent(message, sent, channel.residual(me.link, v, dense(message, v.size), hp), own)
+        return Sent(message, sent, channel.residual(link, v, dense(message, v.size), hp), own)
 
     def senders(self, now: RoundContext, state: ServerState) -> tuple[ClientBlock, Sent]:
         """The clients of the cohort, and what each sends."""

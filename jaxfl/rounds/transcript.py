@@ -243,7 +243,7 @@ def in_sequence(
     Some of the rounds of an epoch may use a record more often than as many rounds in a row.
     """
     parts: Any = tuple(map(part, rounds))
-    if len(parts) > 1 and any(one.sampling.scheme == "shuffled" for one in parts):
+    if len(parts) > 1 and any(one.sampling.scheme in ("shuffled", "cyclic") for one in parts):
         return events.NoClaim("noise, clip or batch change amid the epochs of a sampler")
     mechanism, T = body.mechanism, int(values["rounds"])
     if len(mechanism.weights) > 1 and not body.participation.everyone:
@@ -364,10 +364,11 @@ def turns(
     and computes follows from earlier messages and from those of others.  So its releases are as many as
     its turns, if what a client keeps leaves it in its turns alone.  ``rounds`` asks for its turns among
     some of the rounds.  Where epochs follow the rounds and not the client's turns, a record is used once
-    in every epoch.
+    in every epoch, in whatever turns.
     """
     some = range(int(values["rounds"])) if rounds is None else rounds
-    if body.local is None and body.estimator.sampler.epochs:
+    sampler = body.estimator.sampler
+    if body.local is None and (sampler.epochs or sampler.cycles):
         return len(some)
     if rounds is None and "turns" in values:
         return int(values["turns"])

@@ -1,5 +1,6 @@
 """Samplers and participations: one row each in a table, every property for every row."""
 
+import math
 from functools import partial
 
 import jax
@@ -16,7 +17,7 @@ from jaxfl.rounds.estimates import strips
 
 M_MAX = 20
 FACTS = ProblemFacts(n=15, m=7, m_max=M_MAX, d=3, rounds=50, smoothness=None)
-DRAWN = ["with_replacement", "without_replacement", "poisson", "shuffled"]
+DRAWN = ["with_replacement", "without_replacement", "poisson", "shuffled", "cyclic"]
 PART = ["uniform", "balanced", "poisson"]
 N = 10_000
 
@@ -69,7 +70,7 @@ def check_slots(draw, weight, end):
 
 @pytest.mark.parametrize("count", [12, 7, 20])
 @pytest.mark.parametrize(
-    "name", ["full", *DRAWN[:-1], pytest.param("poisson", marks=pytest.mark.plain)]
+    "name", ["full", *DRAWN[:2], "shuffled", pytest.param("poisson", marks=pytest.mark.plain)]
 )
 def test_every_row_has_mean_weight_one_over_m(key, name, count):
     sampler = sampling.sampler(name)
@@ -95,6 +96,22 @@ def test_epochs_are_disjoint_batches_of_a_new_permutation(key, b, m):
         assert epoch.max() < m
     assert not np.array_equal(rows[0], rows[1])
     assert not np.array_equal(rows[1], rows[2])
+
+
+@pytest.mark.plain
+@pytest.mark.parametrize(("b", "m"), [(5, 20), (5, 12), (3, 7), (7, 7)])
+def test_cycles_repeat_one_partition(key, b, m):
+    """Every row in every epoch once, in rounds that many apart; another partition for another key."""
+    s, found, hp = math.ceil(m / b), [], hyper("batch", b, 8)
+    for stream in jax.random.split(key):
+        draw = partial(sampling.cyclic().draw, stream, count=m, m_max=M_MAX, hp=hp)
+        drawn = jax.jit(jax.vmap(lambda t, draw=draw: draw(t=t)))(jnp.arange(3 * s))
+        weight = scatter(drawn, M_MAX)
+        check_slots(drawn, 1 / b, m)
+        np.testing.assert_allclose(weight[:s].sum(0), np.where(np.arange(M_MAX) < m, 1 / b, 0))
+        np.testing.assert_array_equal(weight, np.tile(weight[:s], (3, 1)))
+        found.append(weight[:s])
+    assert b == m or not np.array_equal(*found)
 
 
 @pytest.mark.parametrize("name", ["everyone", *PART])

@@ -1,8 +1,10 @@
 """Noise that is correlated over rounds: what it is worth, and what rounds draw."""
 
+import dataclasses
 import itertools
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from planned import federated, planned
@@ -14,11 +16,12 @@ from jaxfl import estimators, mechanisms, sampling
 from jaxfl.algorithms import compose, plain
 from jaxfl.algorithms.standing import standing
 from jaxfl.core.types import Mechanism
-from jaxfl.parts import compressors
+from jaxfl.parts import channels, compressors
 from jaxfl.privacy import Event, Mean, Sampling
 from jaxfl.privacy.accountants import closed_form
 from jaxfl.privacy.events import Kind, NoClaim, Stated
-from jaxfl.privacy.releases import strategy_norm
+from jaxfl.privacy.gaussian import gdp_eps
+from jaxfl.privacy.releases import correlates, shown_norm, strategy_norm
 
 pytestmark = [pytest.mark.once, pytest.mark.plain]
 
@@ -52,6 +55,75 @@ def test_the_norm_is_the_largest_of_all_patterns(bands: int, apart: int) -> None
             unit = move / np.linalg.norm(move, axis=1, keepdims=True) * np.array(chosen)[:, None]
             largest = max(largest, float(np.linalg.norm(C @ unit)))
     assert strategy_norm(WEIGHTS[bands], rounds, apart) == pytest.approx(largest, rel=1e-12)
+
+
+@pytest.mark.parametrize("bands", [0, 1, 3])
+@pytest.mark.parametrize("batch", [2, 5, 10])
+def test_cyclic_batches_cost_what_the_rounds_that_draw_a_record_say(
+    bands: int, batch: int, key: Any
+) -> None:
+    """Of each record of each client, by the draws of 7 rounds: 5 of 12 in a batch are 3 rounds apart."""
+    rounds = 7
+    made = mechanisms.banded(bands) if bands else mechanisms.gaussian()
+    run = stated(made, "ldp_sgd", rounds, batch=batch, sampler="cyclic")
+    draw, largest = run.algorithm.body.estimator.sampler.draw, 0.0
+    for m in np.unique(run.problem.count).tolist():
+        used = np.zeros((rounds, m))
+        for t in range(rounds):
+            found = draw(key, np.int32(t), np.int32(m), m, run.hp)
+            used[t, np.asarray(found.index)[np.asarray(found.weight) > 0]] = 1
+        columns = strategy(made.weights, rounds) @ used
+        largest = max(largest, np.linalg.norm(columns, axis=0).max())
+    assert run.eps(1e-3) == pytest.approx(gdp_eps(2 / batch / 0.5 * largest, 1e-3), rel=1e-9)
+
+
+@pytest.mark.parametrize("apart", [1, 2, 3, 5])
+@pytest.mark.parametrize("bands", [2, 3, 8])
+def test_no_mask_shows_more_than_the_norm_by_shows(bands: int, apart: int) -> None:
+    """Over masks of 5 rounds and 3 coordinates, records, and what they move, by ascent from many points.
+
+    Some masks show more than the norm by rounds: the record moves coordinates that others leave alone.
+    """
+    rounds, coordinates, rng = 5, 3, np.random.default_rng(0)
+    column = strategy(WEIGHTS[bands], rounds)[:, 0]
+    used = np.arange(0, rounds, apart)
+    X = np.zeros(
+        (*(2,) * rounds, rounds, rounds)
+    )  # of every mask of a coordinate, at the record's rounds
+    for mask in itertools.product([0, 1], repeat=rounds):
+        shown = np.flatnonzero(mask)
+        C = np.array(
+            [np.roll(np.append(column, 0 * column), n)[: len(shown)] for n in range(len(shown))]
+        )
+        X[mask][np.ix_(shown, shown)] = C @ C.T
+    X = X[..., used, :][..., used]
+    largest = 0.0
+    only = np.isin(np.arange(rounds), used).astype(int)
+    masks = [np.stack([only, 0 * only, 0 * only])]
+    masks += [np.stack([only, only * (np.arange(rounds) > 0), only * (np.arange(rounds) < 4)])]
+    masks += [rng.integers(0, 2, (coordinates, rounds)) for _ in range(300)]
+    for mask in masks:
+        here = np.stack([X[tuple(one)] for one in mask])
+        d = rng.random((20, len(used), coordinates))  # with X >= 0 signs lose
+        for _ in range(40):
+            d /= np.maximum(np.linalg.norm(d, axis=-1, keepdims=True), 1e-12)
+            values = np.einsum("ksj,jst,ktj->k", d, here, d)
+            d = np.einsum("jst,ktj->ksj", here, d)  # the form is convex: it does not fall
+        largest = max(largest, float(values.max()))
+    found = shown_norm(WEIGHTS[bands], rounds, apart)
+    assert largest <= found**2 * (1 + 1e-9)
+    if apart in (1, rounds):
+        assert largest == pytest.approx(found**2, rel=1e-9)
+        assert found == pytest.approx(strategy_norm(WEIGHTS[bands], rounds, apart), rel=1e-12)
+    else:
+        assert largest > strategy_norm(WEIGHTS[bands], rounds, apart) ** 2
+
+
+def test_the_event_says_which_clock_counts() -> None:
+    event = Event(Sampling("cyclic", 6, 2), Mean(1.0), 0.5, 9, correlation=WEIGHTS[3])
+    for shows, norm in ((False, strategy_norm), (True, shown_norm)):
+        found = closed_form(dataclasses.replace(event, shows=shows))
+        assert found == pytest.approx(2 * norm(WEIGHTS[3], 9, 3), rel=1e-12)
 
 
 def test_one_band_is_independent_noise() -> None:
@@ -106,6 +178,46 @@ def test_the_covariance_over_rounds_is_that_of_the_event(
     assert whitened(messages, (1.0,), 0.5) > 5
 
 
+@pytest.mark.parametrize(
+    ("plainly", "storage"), [(False, "exact"), (True, "exact"), (False, "bfloat16")]
+)
+def test_noise_is_correlated_over_what_was_shown(plainly: bool, storage: str, key: Any) -> None:
+    """In order of shows its covariance is that of the event, and in order of rounds it is not."""
+    made = mechanisms.banded(3, shows=True)
+    parts = {
+        "compressor": compressors.random_k(),
+        "channel": channels.shifted(),
+        "storage": storage,
+    }
+    body = body_of(made, **parts)
+    body = jaxfl.rounds.Plain(*body) if plainly else body
+    rounds, k = 12, D // 2
+    numbers = {**NUMBERS, "omega": D / k - 1, "k": k, "shift": 0.0}
+    algorithm = compose("mine", "", "", body, plain(**numbers))
+    f = jaxfl.functions(algorithm, nothing_to_see(), rounds=rounds)
+    run, sent = f.init(key), []
+    for _ in range(rounds):
+        sent.append(np.asarray(f.view(run).messages) / (D / k))
+        run, _ = f.round(run)
+    event = algorithm.event(f.about.values, f.about.facts)
+    assert (event.shows, event.correlation, event.releases) == (True, WEIGHTS[3], rounds)
+    links, counts = run.state.links
+    shown = np.stack(sent) != 0
+    np.testing.assert_array_equal(counts, shown.sum(0))
+    assert links.dtype == jnp.dtype(storage if storage != "exact" else "float32")
+    for messages, mask in zip(np.moveaxis(sent, 1, 0), np.moveaxis(shown, 1, 0), strict=True):
+        often = mask.sum(0) >= 5
+        pairs = zip(messages.T[often], mask.T[often], strict=True)
+        first = np.stack([m[s][:5] for m, s in pairs], axis=1)
+        for weights, scale, fits in ((3, 1, True), (3, 0.9, False), (1, 1, False)):
+            z = strategy(WEIGHTS[weights], 5) @ first * scale / 0.5
+            error = np.abs(z @ z.T / often.sum() - np.eye(5)).max() * np.sqrt(often.sum() / 2)
+            assert (error < 5) == fits
+    both = shown[0, 0] & shown[0, 1]
+    corr = np.corrcoef(sent[0][0][both], sent[0][1][both])[0, 1]
+    assert abs(corr) < 5 / np.sqrt(both.sum())  # clients have keys of their own
+
+
 @pytest.mark.parametrize("central", [False, True])
 def test_the_noise_of_the_mean_is_correlated_alike(central: bool, key: Any) -> None:
     """The server's steps show it: the fused draw of the clients' noises, or its own."""
@@ -124,8 +236,11 @@ def test_the_noise_of_the_mean_is_correlated_alike(central: bool, key: Any) -> N
     assert whitened(steps, WEIGHTS[2], std) > 5
 
 
-def stated(mechanism: Mechanism, name: str = "ldp_gd", rounds: int = T, **numbers: Any) -> Any:
-    algorithm = jaxfl.algorithm(name, mechanism=mechanism)
+def stated(
+    mechanism: Mechanism, name: str = "ldp_gd", rounds: int = T, sampler: Any = None, **numbers: Any
+) -> Any:
+    parts = {} if sampler is None else {"sampler": sampler}
+    algorithm = jaxfl.algorithm(name, mechanism=mechanism, **parts)
     return planned(algorithm, a_problem(n=3, m=12), rounds, sigma=0.5, clip=1.0, lr=0.1, **numbers)
 
 
@@ -148,6 +263,10 @@ def test_a_correlated_mechanism_is_proven_and_calibrated() -> None:
 def test_where_nothing_is_known_nothing_is_claimed() -> None:
     made = mechanisms.banded(3)
     assert isinstance(stated(made, "ldp_sgd", batch=4).event.events[0], NoClaim)  # Poisson batches
+    shuffled = stated(made, "ldp_sgd", batch=4, sampler="shuffled")
+    assert "shuffled draws a record in rounds of any" in shuffled.event.events[0].reason
+    averaged = Event(Sampling("full", 10, 10), Mean(1.0, averaged=True), 1.0, T)
+    assert "on average" in correlates(averaged)
     assert isinstance(stated(made._replace(event=None)).event.events[0], NoClaim)
     half = federated(
         estimator=estimators.minibatch(sampling.full()),
@@ -173,10 +292,17 @@ def test_an_event_of_a_users_own_is_stated_and_not_proven() -> None:
     assert isinstance(stated(changed).event.events[0], Stated)
 
 
+SHOWS = mechanisms.banded(2, shows=True)
+
+
 @mistakes(
+    (lambda: stated(SHOWS), "noise counts what a sparsifier shows"),
+    (lambda: jaxfl.algorithm("cdp_sgd", mechanism=SHOWS, compressor="qsgd"), "a sparsifier shows"),
+    (lambda: shown_norm((1.0, -1.5), 5, 1), "negative or increase"),
     (lambda: strategy_norm((1.0, 0.5), 5, 1), "negative or increase"),
     (lambda: strategy_norm((1.0, -1.5), 5, 1), "negative or increase"),
     (lambda: mechanisms.banded(0), "bands"),
+    (lambda: stated(mechanisms.banded(T + 1)).hp, "bands = 7 exceed the 6 rounds"),
     (
         lambda: jaxfl.algorithm("isrl_svrg", mechanism=mechanisms.banded(2)),
         "anchors are noised apart",

@@ -47,6 +47,7 @@ EXACT = {
     "coins, one more": Event(draws("poisson"), MEAN, 0.3, 20, adjacency="add_remove"),
     "one pass": Event(draws("single_pass", 5), MEAN, 0.3, 20),
     "whole epochs": Event(draws("shuffled"), MEAN, 0.3, 20),
+    "cycles": Event(draws("cyclic"), MEAN, 0.3, 25),
     "increments": Event(draws("single_pass", 5), Increments(1.0, 1.0, 1.0), 30.0, 20),
     "local steps": Event(draws("shuffled"), LocalSteps(1.0, 5, 5, convex=True), 0.3, 8),
     "snapshots of all": Event(draws("full", 100), svrg(1.0), 0.03, 20),

@@ -208,7 +208,7 @@ SLACK = 1 + 1e-3  # the grids' precision
 
 def test_all_records_in_every_batch_is_the_full_gradient() -> None:
     full = epsilon(event("full"), 1e-5)
-    for scheme in ("poisson", "without_replacement", "shuffled"):
+    for scheme in ("poisson", "without_replacement", "shuffled", "cyclic"):
         assert epsilon(event(scheme, b=1000), 1e-5).eps == full.eps
     assert epsilon(event("poisson", b=999.999), 1e-5).eps == pytest.approx(full.eps, rel=1e-3)
     assert full.status == "E"

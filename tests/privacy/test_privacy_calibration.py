@@ -62,6 +62,7 @@ EVENTS = {
     "shuffled": event("shuffled"),
     "shuffled, in part": event("shuffled", T=70),
     "single pass": event("single_pass", T=20),
+    "cycles": event("cyclic", T=70),
     "svrg": event(estimator=svrg(1.0)),
     "svrg, fixed size": event("without_replacement", estimator=svrg(1.0)),
     "saga": event(estimator=saga(1.0)),

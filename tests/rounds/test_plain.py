@@ -36,6 +36,7 @@ PARTS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
         {"k": 6, "cohort": 3},
     ),
     "rows of epochs": ("ldp_sgd", {"sampler": "shuffled"}, {}),
+    "rows of cycles": ("ldp_sgd", {"sampler": "cyclic"}, {}),
     "a biased code": ("cdp_sgd", {"compressor": "natural"}, {}),
     "a code of what is selected": (
         "cdp_sgd",

@@ -249,9 +249,9 @@ def _algorithm(
     applies(clip == "example", name, "which clips every example", clip=clip)
     applies(noise == "per_client", name, "whose clients draw their own noise", noise=noise)
     sampler = given.pop("sampler", kind.sampler())
-    if fresh and sampler.single_pass:
+    if fresh and (sampler.single_pass or sampler.cycles):
         raise InputError(
-            f"sampler = {sampler.name!r} reads every record once in the whole run, and fresh = True "
+            f"sampler = {sampler.name!r} orders the records of the whole run, and fresh = True "
             "restarts in every round: leave out one."
         )
     estimator, usual = estimators.minibatch(sampler), kind.mechanism()

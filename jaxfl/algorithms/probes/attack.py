@@ -35,7 +35,7 @@ __all__ = ["ELSEWHERE", "attack"]
 
 Floats: TypeAlias = npt.NDArray[np.float64]
 
-ROUNDS, RECORDS, CLIENTS = 3, 8, 3
+ROUNDS, RECORDS, CLIENTS = 3, 8, 3  # more rounds where noise is correlated over more
 RUNS = 1200  # in each world: a quarter fits the rule, a quarter chooses a threshold, a half bounds
 EPS, DELTA = 3.0, 1e-3  # for which the noise is calibrated: half as much noise is found
 SURE = 1 - 1e-6  # of 10^6 honest compositions one is refuted by chance
@@ -77,9 +77,14 @@ def attack(
         lower = certify(chosen, bounding, family(worlds.event), DELTA, SURE).lower
         if lower > allowed.eps:
             raise CheckFailed(
-                f"an attack on {ROUNDS} rounds of {algorithm.name!r} certifies eps >= {lower:.4g}, where "
-                f"its event allows {allowed.eps:.4g} at delta = {DELTA:g}"
+                f"an attack on {_rounds(algorithm)} rounds of {algorithm.name!r} certifies "
+                f"eps >= {lower:.4g}, where its event allows {allowed.eps:.4g} at delta = {DELTA:g}"
             )
+
+
+def _rounds(algorithm: Algorithm) -> int:
+    mechanism = getattr(algorithm.body, "mechanism", None)
+    return max(ROUNDS, len(getattr(mechanism, "weights", ())))
 
 
 def _worlds(algorithm: Algorithm, values: Mapping[str, Any], d: int) -> Worlds:
@@ -90,7 +95,7 @@ def _worlds(algorithm: Algorithm, values: Mapping[str, Any], d: int) -> Worlds:
     asked = {
         "eps": EPS,
         "delta": DELTA,
-        "batch": RECORDS // ROUNDS if single else RECORDS,
+        "batch": RECORDS // _rounds(algorithm) if single else RECORDS,
         "cohort": CLIENTS,
     }
     kept = {name: values[name] for name in algorithm.needs if name in values.keys() - ELSEWHERE}
@@ -98,7 +103,7 @@ def _worlds(algorithm: Algorithm, values: Mapping[str, Any], d: int) -> Worlds:
     kept |= {"k": dim} if "k" in kept else {}
     given = {name: v for name, v in {**kept, **asked}.items() if name in algorithm.names}
     require("eps" in given, "no noise can be calibrated for it")
-    facts = facts_of(problem, ROUNDS)
+    facts = facts_of(problem, _rounds(algorithm))
     values = resolve(algorithm, given, facts).values
     assert algorithm.event is not None
     event = described(algorithm.event(values, facts))
@@ -159,6 +164,7 @@ def _seen(
     Samplers do not look at data: both worlds share their draws.
     """
     body: Any = algorithm.body
+    rounds = _rounds(algorithm)
     listens = not body.mechanism.central
     summed = body.aggregation is not None and body.aggregation.hides
 
@@ -170,14 +176,14 @@ def _seen(
         train = (problem.train[0].at[client].set(rows), problem.train[1].at[client].set(1.0))
         here = dataclasses.replace(problem, train=train)
         told = by_messages(algorithm) if listens else algorithm
-        given = told, ROUNDS, key, here, hp
+        given = told, rounds, key, here, hp
         x, sent = observed(*given, listens=listens, summed=summed, client=client)
         if listens and body.fused:  # its own rounds compute no message, and draw the mean's noise
-            x, _ = observed(algorithm, ROUNDS, key, here, hp, listens=False)
+            x, _ = observed(algorithm, rounds, key, here, hp, listens=False)
         steps = read(jnp.mean(x[1:] - x[:-1], axis=1))
         return jnp.concatenate([steps, read(sent[:, 0])]) if listens else steps
 
-    at_once = max(1, NUMBERS // (problem.train[0].size * ROUNDS))
+    at_once = max(1, NUMBERS // (problem.train[0].size * rounds))
     both: Array = jax.lax.map(
         lambda key: jax.vmap(one, (None, 0))(key, records), keys, batch_size=min(RUNS, at_once)
     )

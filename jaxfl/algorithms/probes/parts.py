@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -276,6 +277,8 @@ def _weights(part: Sampler, given: Given) -> None:
 def _law(part: Sampler, given: Given) -> None:
     """Draws have the law of the ``scheme``."""
     T = 3 if part.epochs or part.single_pass else 2
+    if part.cycles:
+        T = 2 * math.ceil(M / given.numbers.get("batch", 4))
     total, b = _rows(part, given, T=T)
     drawn = (total > 0).astype(np.float64)
     said = f"of {part.name!r}, whose scheme is {part.scheme},"
@@ -283,6 +286,13 @@ def _law(part: Sampler, given: Given) -> None:
         return
     if part.whole:
         confirm((drawn == 1).all(), f"A draw {said} leaves out records")
+        return
+    if part.cycles:
+        first, second = np.split(drawn, 2, axis=1)
+        confirm(
+            (first.sum(1) == 1).all() and (first == second).all(),
+            f"Two epochs {said} do not hold every record once, in the same order",
+        )
         return
     size = drawn[:, 0].sum(1)
     if part.scheme == "poisson":
