@@ -574,7 +574,12 @@ def nothing(values: Values, about: Any) -> dict[str, Any]:
 
 # the laws of draws for which there are accountants
 Scheme: TypeAlias = Literal[
-    *("full", "poisson", "without_replacement", "with_replacement", "shuffled", "cyclic"),
+    "full",
+    "poisson",
+    "without_replacement",
+    "with_replacement",
+    "shuffled",
+    "cyclic",
     "single_pass",
 ]
 SCHEMES: tuple[Scheme, ...] = get_args(Scheme)
