@@ -7,6 +7,8 @@ from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+import numpy.typing as npt
 
 from jaxfl.core.errors import InputError, require
 from jaxfl.core.keys import at
@@ -26,6 +28,7 @@ __all__ = [
     "normal",
     "past",
     "sigma",
+    "strategy",
 ]
 
 SIGMA = Param(
@@ -112,6 +115,34 @@ def banded(bands: int, central: bool = False, shows: bool = False) -> Mechanism:
     for j in range(1, int(whole_number("bands", bands, 1))):
         weights.append(weights[-1] * (j - 1.5) / j)
     return correlated(tuple(weights), central, shows)
+
+
+def strategy(
+    column: npt.ArrayLike, rounds: int, central: bool = False, shows: bool = False
+) -> Mechanism:
+    """:func:`correlated` by the Toeplitz matrix C with this first column, w the first coefficients of 1/c.
+
+    For the strategies of others, such as BandMF [Choquette-Choo et al., 2023] and BLT [McMahan et al.,
+    2024], which jax_privacy optimizes (the extra ``mf``)::
+
+        from jax_privacy.matrix_factorization import toeplitz
+        mechanism = strategy(toeplitz.optimize_banded_toeplitz(rounds, bands=8), rounds)
+
+    C is scaled to have ones on its diagonal.  Nothing is stored: a round draws the noise of all rounds so
+    far, ``rounds`` times, so that this is for short runs.  One with more rounds has no statement, since
+    what follows these coefficients is not those of 1/c.
+    """
+    from scipy.signal import lfilter
+
+    c = np.asarray(column, np.float64)
+    impulse = np.zeros(int(whole_number("rounds", rounds, 1)))
+    impulse[0] = 1.0
+    require(
+        c.ndim == 1 and np.isfinite(c).all() and c[:1].all() and c.size,
+        "must be the first column of C, numbers of which the first is not 0",
+        column=column,
+    )
+    return correlated(tuple(lfilter([1.0], c / c[0], impulse).tolist()), central, shows)
 
 
 def past(mechanism: Mechanism, stream: Key, t: Array, key: Callable[..., Key] = at) -> Key:

@@ -4,6 +4,7 @@ import dataclasses
 import itertools
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from jaxfl import estimators, mechanisms, sampling
 from jaxfl.algorithms import compose, plain
 from jaxfl.algorithms.standing import standing
 from jaxfl.core.types import Mechanism
+from jaxfl.engine.memory import remembered
 from jaxfl.parts import channels, compressors
 from jaxfl.privacy import Event, Mean, Sampling
 from jaxfl.privacy.accountants import closed_form
@@ -119,6 +121,45 @@ def test_no_mask_shows_more_than_the_norm_by_shows(bands: int, apart: int) -> No
         assert largest > strategy_norm(WEIGHTS[bands], rounds, apart) ** 2
 
 
+def test_a_strategy_has_the_column_that_it_is_given() -> None:
+    """In any scale; columns of a banded C that do not overlap cost their norm each."""
+    column = np.array([2.0, 1.2, 0.6])
+    made = mechanisms.strategy(column, 9)
+    C = strategy(made.weights, 9)
+    np.testing.assert_allclose(C[:, 0], [*(column / 2), *[0] * 6], atol=1e-12)
+    run = stated(made, "ldp_sgd", 9, batch=4, sampler="cyclic")
+    cost = 2 / 4 / 0.5 * np.linalg.norm(column / 2) * np.sqrt(3)
+    assert closed_form(run.event.events[2]) == pytest.approx(cost, rel=1e-9)
+    longer = stated(mechanisms.strategy(column, 9), "ldp_gd", 40)
+    refused(lambda: longer.eps(1e-3), "negative or increase")
+
+
+@pytest.mark.parametrize("apart", [1, 4, 10, 64])
+def test_norms_are_those_of_jax_privacy(apart: int) -> None:
+    """Of banded inverses, of BandMF and of a BLT, for all uses that far apart."""
+    pytest.importorskip(
+        "jax_privacy", reason="the extra mf is not installed: no oracle of strategies"
+    )
+    from jax_privacy.matrix_factorization import buffered_toeplitz, toeplitz
+
+    n = 64
+    with jax.enable_x64(True), jax.numpy_rank_promotion("allow"):
+        decay, scale = jnp.array([0.95, 0.6]), jnp.array([0.3, 0.4])
+        blt = buffered_toeplitz.BufferedToeplitz(buf_decay=decay, output_scale=scale)
+        columns = {
+            "banded inverse": strategy(WEIGHTS[8], n)[:, 0],
+            "BandMF": np.asarray(toeplitz.optimize_banded_toeplitz(n, 8)),
+            "BLT": np.asarray(blt.toeplitz_coefs(n)),
+        }
+        for name, column in columns.items():
+            theirs = toeplitz.minsep_sensitivity_squared(
+                jnp.asarray(column / column[0]), apart, n=n
+            )
+            made = mechanisms.strategy(column, n)
+            ours = strategy_norm(made.weights, n, apart)
+            assert ours**2 == pytest.approx(float(theirs), rel=1e-6), name
+
+
 def test_the_event_says_which_clock_counts() -> None:
     event = Event(Sampling("cyclic", 6, 2), Mean(1.0), 0.5, 9, correlation=WEIGHTS[3])
     for shows, norm in ((False, strategy_norm), (True, shown_norm)):
@@ -204,6 +245,8 @@ def test_noise_is_correlated_over_what_was_shown(plainly: bool, storage: str, ke
     links, counts = run.state.links
     shown = np.stack(sent) != 0
     np.testing.assert_array_equal(counts, shown.sum(0))
+    sizes = remembered(algorithm, nothing_to_see(), f.hp)  # what a plan predicts
+    assert sizes["links"] == counts.size * (links.dtype.itemsize + 4)
     assert links.dtype == jnp.dtype(storage if storage != "exact" else "float32")
     for messages, mask in zip(np.moveaxis(sent, 1, 0), np.moveaxis(shown, 1, 0), strict=True):
         often = mask.sum(0) >= 5
@@ -302,6 +345,7 @@ SHOWS = mechanisms.banded(2, shows=True)
     (lambda: strategy_norm((1.0, 0.5), 5, 1), "negative or increase"),
     (lambda: strategy_norm((1.0, -1.5), 5, 1), "negative or increase"),
     (lambda: mechanisms.banded(0), "bands"),
+    (lambda: mechanisms.strategy([0.0, 1.0], 4), "first is not 0"),
     (lambda: stated(mechanisms.banded(T + 1)).hp, "bands = 7 exceed the 6 rounds"),
     (
         lambda: jaxfl.algorithm("isrl_svrg", mechanism=mechanisms.banded(2)),
