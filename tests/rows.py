@@ -75,6 +75,13 @@ ROWS = (
         per_round(3, 4),
         False,
     ),
+    Row(
+        "local_dp_fedavg",
+        {"lr": 0.2, "sigma": 0.01, "batch": 4, "local_steps": 3},
+        per_round(3, 4),
+        False,
+        quick=False,
+    ),
     Row("fedavg", {"lr": 0.2, "batch": 4, "local_steps": 3}, per_round(3, 4), False, quick=False),
     Row("fedprox", {"lr": 0.2, "batch": 4, "local_steps": 3}, per_round(3, 4), False, quick=False),
     Row("scaffold", {"lr": 0.2, "batch": 4, "local_steps": 3}, per_round(3, 4), False, down=2),

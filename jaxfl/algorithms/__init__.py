@@ -2,6 +2,7 @@
 
 * :mod:`~jaxfl.algorithms.registry` -- algorithms by name, and how to register one's own
 * :mod:`~jaxfl.algorithms.composition` -- a round body and a rule for its hyper-parameters make an algorithm
+* :mod:`~jaxfl.algorithms.clients` -- what rounds with a trusted server release about whole clients
 * :mod:`~jaxfl.algorithms.resolution` -- from what a user gives to what a round reads
 * :mod:`~jaxfl.algorithms.traced` -- hyper-parameters that the user's program traces
 * :mod:`~jaxfl.algorithms.defaults` -- the defaults of hyper-parameters in words

@@ -285,7 +285,7 @@ def _check_clock(s: npt.NDArray[Any], turning: bool | int, name: str) -> None:
 
 def _worlds(setup: Setup, canary: float, background: bool) -> tuple[np.ndarray, np.ndarray]:
     """The records of both worlds, and which of them turn."""
-    problem, events = setup.problem, plain_events(setup.event)
+    problem, events = setup.problem, list(plain_events(setup.event))
     removed = any(event.adjacency != "replace_one" for event in events)
     planted = slice(None) if any(event.unit == "client" for event in events) else slice(1)
     length = canary * (setup.clip if math.isfinite(setup.clip) else 1.0)

@@ -115,6 +115,7 @@ def steps(
     fresh: bool = False,
     bounded: bool = False,
     once: bool = False,
+    last: bool = False,
 ) -> Local:
     """tau steps of ``optimizer(hp)`` (None: SGD) with the gradients of a memoryless estimator.
 
@@ -122,7 +123,8 @@ def steps(
     Step s of a client's C-th turn draws batch ``C tau + s`` of its sampler's stream.  With shuffled
     samples, an epoch that a round leaves unfinished continues in the client's next turn, so that a
     client uses a record once per epoch whatever its rounds are.  ``fresh`` starts a new epoch in every
-    round instead.  ``bounded`` clips the report to ``update_clip``, ``once`` fixes tau = 1.
+    round instead.  ``bounded`` clips the report to ``update_clip``, ``once`` fixes
+    tau = 1, and ``last`` adds the noise to the report, and not in every step.
     """
     sgd = optimizer is None
     make = optimizer or (lambda hp: optax.sgd(hp["lr"]))
@@ -151,7 +153,7 @@ def steps(
             key = jax.random.fold_in(client.points, s)
             g, _ = evaluated(point, rows.weight, client.take(rows), key)
             g = g + point.public + pull.at(x, theta, shared, own, hp)
-            if not mechanism.central:
+            if not (mechanism.central or last):
                 g = g + normal(jax.random.fold_in(client.noise, s), mechanism, g, hp)
             update, memory = make(hp).update(seen(g), memory, seen(theta))
             theta = jnp.asarray(optax.apply_updates(theta, update if sgd else raveled(update)))
@@ -162,11 +164,12 @@ def steps(
         g = x - theta
         own = pull.after(g, shared, own, hp)
         g = clip(g, hp["update_clip"], model.kernel.smooth) if bounded else g
+        g = g + normal(client.noise, mechanism, g, hp) if last else g
         return g, (turns + 1, own), gradients
 
     def message_bound(values: Values) -> MessageBound:
         if bounded:
-            return float(values["update_clip"]), 0.0
+            return float(values["update_clip"]), float(values["sigma"]) if last else 0.0
         if not sgd:
             return None
         eta, tau = largest(values["lr"], values["rounds"]), float(values.get("local_steps", 1))

@@ -14,6 +14,8 @@
   frozen, hashable, for accountants
 * :mod:`~jaxfl.privacy.gaussian` -- gaussian differential privacy in closed form, and conversions
   from zCDP
+* :mod:`~jaxfl.privacy.groups` -- group privacy: what a statement about one record says about several
+  of one client
 * :mod:`~jaxfl.privacy.limits` -- lower bounds on eps from how often a test succeeds
 * :mod:`~jaxfl.privacy.mixtures` -- bounds for estimators in which a record enters every release,
   drawn or not: SVRG and SAGA
@@ -59,6 +61,7 @@ from jaxfl.privacy.events import (
     until,
     worst,
 )
+from jaxfl.privacy.groups import of_group
 from jaxfl.privacy.reports import Report, report, spent
 from jaxfl.privacy.selection import Selected, best_of, selection_note
 
@@ -84,6 +87,7 @@ __all__ = [
     "best_of",
     "delta",
     "epsilon",
+    "of_group",
     "report",
     "rounds_for",
     "saga",

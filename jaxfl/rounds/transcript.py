@@ -49,6 +49,7 @@ __all__ = [
     "loudest",
     "message_bound",
     "noises",
+    "of_clients",
     "others",
     "rounding",
     "sensitivity_of",
@@ -70,63 +71,85 @@ def event(body: AnyBody, values: Values, facts: ProblemFacts) -> Any:
     Who takes part is public, so client sampling amplifies nothing, but a client releases only in its
     turns.  Clients' data are disjoint, and the worst client size counts, which may be neither the
     smallest nor the largest.  Noise that neighbours share counts as :func:`between_neighbours` says.
-
-    With ``clip="client"`` all records of a client are protected: its estimate has norm at most C, whatever
-    the records are, which ones are drawn and what the client remembers, and all else that moves its
-    message has been seen.
+    With ``clip="client"`` all records of a client are protected, see :func:`of_clients`.
     """
-    sampler, clients = body.estimator.sampler, body.clip == "client"
+    sampler = body.estimator.sampler
+    if body.clip == "client":
+        return of_clients(body, values, facts, lambda now: float(now["clip"]))
     if body.mechanism.std is None:
         return events.NoClaim("nothing is noised")
     if body.estimator.gradient.unit is not None:
         return events.NoClaim(f"the noise of {body.estimator.name} has a unit of its own")
     if sampler.scheme is None:
         return events.NoClaim(f"the scheme of {sampler.name} is not declared")
-    sensitivity = _of_a_client if clients else sensitivity_of(body.estimator, values, facts.d)
+    sensitivity = sensitivity_of(body.estimator, values, facts.d)
     if sensitivity is None:
         return events.NoClaim(f"the sensitivity of {body.estimator.name} is not declared")
-    summed = body.aggregation is not None and body.aggregation.hides
     senders = noises(body, values, facts)
     rounds = equal_rounds(body, values, facts)
-    if len(rounds) > 1 and not (clients or sampler.whole or sampler.fresh):
+    if len(rounds) > 1 and not (sampler.whole or sampler.fresh):
         return events.NoClaim(
             f"noise, clip or batch change while {sampler.name} uses up its records"
         )
     moves = sensitivity(rounds[0].values)
-    if isinstance(moves, events.Mean) and math.isfinite(moves.clip) and not clients:
+    if isinstance(moves, events.Mean) and math.isfinite(moves.clip):
         if math.isfinite(moves.whole) and body.clip != "batch":
             return events.NoClaim("the estimator leaves clipping to clip='batch', which is not set")
         if body.clip == "batch" and not moves.hidden:
             return events.NoClaim("clip='batch' needs an estimator that leaves clipping to it")
 
-    trust: Any = "secure_sum" if summed else "local_transcript"
-    trust = "shared_seeds" if body.mechanism.coupled else trust
-
     def client(m: int) -> Any:
         r = facts.noises(senders, m)  # independent noises of one client's size in a sum
 
         def part(some: Rounds) -> events.Event:
-            now = some.values
             return events.Event(
-                Sampling("full", 1, 1) if clients else drawn(sampler, now, facts, m),
-                sensitivity(now),
-                some.std * r**0.5 * between_neighbours(body, now, facts).noise,
+                drawn(sampler, some.values, facts, m),
+                sensitivity(some.values),
+                some.std * r**0.5 * between_neighbours(body, some.values, facts).noise,
                 some.number,
-                unit="client" if clients else "record",
-                trust=trust,
+                trust=_seen(body),
             )
 
         return in_sequence(body, values, part, loudest(rounds, turns(body, values, facts)))
 
-    if clients:  # of any size, whose releases differ by their noise alone
-        return client(min(facts.sizes or (facts.m,), key=lambda m: facts.noises(senders, m)))
     return worst(facts, client)
 
 
-def _of_a_client(values: Values) -> events.Mean:
-    """A message without its noise has norm C at most: one release of the one client's data."""
-    C = float(values["clip"])
-    return events.Mean(C, whole=C)
+def of_clients(
+    body: AnyBody, values: Values, facts: ProblemFacts, bound: Callable[[Values], float]
+) -> Any:
+    """What all rounds release about all records of one client, whose message is clipped to ``bound``.
+
+    Without its noise a message is in a ball, whatever the client's records are, which of them are drawn and
+    what the client remembers; all else that moves it has been seen.  So other records move it by twice
+    ``bound`` at most.
+    """
+    if body.mechanism.std is None:
+        return events.NoClaim("nothing is noised")
+    if body.estimator.gradient.unit is not None:
+        return events.NoClaim(f"the noise of {body.estimator.name} has a unit of its own")
+    senders = noises(body, values, facts)
+    r = min(facts.noises(senders, m) for m in facts.sizes or (facts.m,))
+
+    def part(some: Rounds) -> events.Event:
+        C = bound(some.values)
+        return events.Event(
+            Sampling("full", 1, 1),  # of one client, which counts as one record
+            events.Mean(C, whole=C),
+            some.std * r**0.5 * between_neighbours(body, some.values, facts).noise,
+            some.number,
+            unit="client",
+            trust=_seen(body),
+        )
+
+    return in_turns(part, body, values, facts)
+
+
+def _seen(body: AnyBody) -> Any:
+    """What the adversary of a body's messages sees."""
+    if body.aggregation is not None and body.aggregation.hides:
+        return "secure_sum"
+    return "shared_seeds" if body.mechanism.coupled else "local_transcript"
 
 
 def between_neighbours(body: AnyBody, values: Values, facts: ProblemFacts) -> Hidden:

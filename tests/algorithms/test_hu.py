@@ -22,6 +22,7 @@ pytestmark = pytest.mark.once
 
 NAMES = (
     "dp_fedavg",
+    "local_dp_fedavg",
     "fedprox",
     "scaffold",
     "private_local_sgd",
@@ -69,8 +70,10 @@ def loop(run: jaxfl.Run, D: Draws) -> np.ndarray:
                 change = change + new - c_i[i]
                 c_i[i] = new
             sent = x - theta
-            if name == "dp_fedavg":
+            if name.endswith("dp_fedavg"):
                 sent = sent * min(1, v["update_clip"] / np.linalg.norm(sent))
+            if name == "local_dp_fedavg":
+                sent = sent + v["sigma"] * D.noise(t, i)
             if name == "shifted_local_sgd":
                 sent = D.mask(t, i) * (sent - shifts[i])
                 shifts[i] = shifts[i] + v["shift"] * sent
@@ -94,12 +97,13 @@ def loop(run: jaxfl.Run, D: Draws) -> np.ndarray:
 def test_transcription(part: str, name: str, key: jax.Array) -> None:
     """Epochs of 2 or 3 batches, which tau = 4 neither fills nor divides: they go on across rounds."""
     parts, numbers = {}, {"lr": 0.3, "clip": 0.6, "batch": 4, "local_steps": 4}
-    if name in (*NOISY, "dp_fedavg", "momentum"):
+    if name in (*NOISY, "dp_fedavg", "local_dp_fedavg", "momentum"):
         numbers["sigma"] = 0.05
     if name == "momentum":
         parts["optimizer"] = lambda hp: optax.sgd(hp["lr"], momentum=0.9)
         numbers["range"] = 32.0
-    numbers |= {"fedprox": {"prox": 0.7}, "dp_fedavg": {"update_clip": 0.1}}.get(name, {})
+    numbers |= {"fedprox": {"prox": 0.7}}.get(name, {})
+    numbers |= {"update_clip": 0.1} if name.endswith("dp_fedavg") else {}
     numbers |= {"k": 4} if name == "shifted_local_sgd" else {}
     if part == "uniform":
         numbers["cohort"] = 3

@@ -1,21 +1,25 @@
 """Whole clients: what they send is clipped as a whole, and all of their records are protected together."""
 
+import math
+from dataclasses import replace
 from typing import Any
 
 import jax
 import numpy as np
 import pytest
+from loops import LAM, Draws, regularizer, shrunk
 from planned import planned
 from rows import a_problem
 from told import refusals
 
 import jaxfl
 from jaxfl.audit import audit
-from jaxfl.privacy import Event, Mean, Sampling
+from jaxfl.privacy import Event, Mean, Phases, Sampling, delta, of_group
 from jaxfl.privacy.accountants import epsilon
 from jaxfl.privacy.events import protects
 
 T, C = 12, 0.3
+ONE = Event(Sampling("full", 10, 10), Mean(1.0), 1.0, 9)
 GIVEN: dict[str, Any] = {"clip": C, "sigma": 0.2, "lr": 0.5}
 CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "soteriafl_sgd": ("soteriafl_sgd", {}, {"k": 4, "batch": 4}),
@@ -76,10 +80,97 @@ def test_an_attack_with_all_records_of_a_client(name: str) -> None:
     """It comes close to the proof."""
     parts, numbers = ATTACKED[name]
     made = jaxfl.algorithm(name, clip="client", **parts)
-    given: Any = dict(rounds=8, m=8, runs=1500, delta=1e-3, eps=4.0, batch=8, **numbers)
+    given: Any = dict(rounds=8, m=8, runs=1500, delta=1e-3, eps=4.0, batch=4, **numbers)
     found = audit(made, confidence=0.999, key=jax.random.key(2), **given)
     assert found.proven == pytest.approx(4.0, rel=1e-3)
     assert 0.5 * found.proven <= found.lower <= found.proven
+
+
+@pytest.mark.parametrize("name", ["dp_sgd", "ldp_sgd"])
+def test_by_hand(name: str, key: jax.Array) -> None:
+    """Batches are averaged, the regularizer is added, and then each client clips."""
+    numbers: dict[str, Any] = {"clip": 0.3, "sigma": 0.05, "lr": 0.4, "batch": 5}
+    algorithm = jaxfl.algorithm(name, clip="client")
+    run = jaxfl.simulate(algorithm, a_problem(LAM), key, T, eval_every=0, **numbers)
+    D = Draws(run)
+    x, cut = D.x0, 0
+    for t in range(T):
+        g = [D.slope(t, i, x) + regularizer(x) for i in range(D.n)]
+        cut += sum(np.linalg.norm(one) > 0.3 for one in g)
+        noise = [D.central(t)] if name == "dp_sgd" else [D.noise(t, i) for i in range(D.n)]
+        mean = np.mean([shrunk(one, 0.3) for one in g], axis=0)
+        x = x - 0.4 * (mean + 0.05 * np.mean(noise, axis=0))
+    assert 0 < cut < T * D.n
+    np.testing.assert_allclose(run.x, x, rtol=1e-4, atol=1e-5)
+
+
+SERVER: dict[str, tuple[str, dict[str, str], dict[str, Any], Event]] = {
+    "everyone": (
+        "dp_sgd",
+        {},
+        {},
+        Event(Sampling("full", 4, 4), Mean(C), 0.2, T, adjacency="zero_out"),
+    ),
+    "uniform": (
+        "dp_sgd",
+        {"participation": "uniform"},
+        {"cohort": 2},
+        Event(Sampling("without_replacement", 4, 2), Mean(C), 0.2, T),
+    ),
+    "balanced": (
+        "dp_sgd",
+        {"participation": "balanced"},
+        {"cohort": 2},
+        Event(Sampling("full", 4, 4), Mean(2 * C), 0.2, T // 2, adjacency="zero_out"),
+    ),
+    "full": (
+        "dp_gd",
+        {},
+        {},
+        Event(Sampling("full", 4, 4), Mean(C), 0.2, T, adjacency="zero_out"),
+    ),
+}
+
+
+@pytest.mark.plain
+@pytest.mark.parametrize("case", SERVER)
+def test_a_trusted_server_noises_the_mean_of_clipped_clients(case: str) -> None:
+    name, parts, numbers, expected = SERVER[case]
+    algorithm = jaxfl.algorithm(name, clip="client", **parts)
+    given = {**GIVEN, "batch": 3, **numbers} if name == "dp_sgd" else GIVEN
+    run = planned(algorithm, a_problem(n=4), T, **given)
+    assert run.event == replace(expected, unit="client", trust="trusted_server")
+    assert run.claim is None
+
+
+@pytest.mark.parametrize("name", ["dp_sgd", "dp_gd", "local_dp_fedavg"])
+def test_an_attack_on_whole_clients_of_a_server(name: str) -> None:
+    made = jaxfl.algorithm(name) if "local" in name else jaxfl.algorithm(name, clip="client")
+    given: Any = dict(rounds=8, m=8, runs=1500, delta=1e-3, eps=4.0, confidence=0.999)
+    given |= {} if name == "dp_gd" else {"batch": 4}
+    given |= {"clients": 1, "local_steps": 1} if "local" in name else {"clients": 3}
+    found = audit(made, key=jax.random.key(2), **given)
+    assert found.proven == pytest.approx(4.0, rel=1e-3)
+    assert 0.5 * found.proven <= found.lower <= found.proven
+
+
+@pytest.mark.plain
+@pytest.mark.parametrize("size", [2, 3, 7])
+def test_group_privacy(size: int) -> None:
+    """Of full batches exactly what so many records move; of drawn ones a bound on such a group."""
+    found = of_group(ONE, size, 1e-3)
+    assert found.eps == pytest.approx(epsilon(replace(ONE, sigma=1.0 / size), 1e-3).eps)
+    assert found.method.startswith(f"group privacy of {size} records: ")
+    drawn = replace(ONE, sampling=Sampling("poisson", 10, 2.0), sigma=3.0)
+    loose = of_group(drawn, size, 1e-3)
+    e = loose.eps / size  # what the lemma of Dwork and Roth makes of it
+    grows = sum(math.exp(j * e) for j in range(size))
+    assert delta(drawn, e).delta * grows == pytest.approx(1e-3, rel=1e-2)
+    # records that are always drawn together
+    together = replace(drawn, sensitivity=Mean(float(size)))
+    assert epsilon(together, 1e-3).eps <= loose.eps
+    phases = Phases((ONE, drawn), together=True)
+    assert of_group(phases, size, 1e-3).eps == max(found.eps, loose.eps)
 
 
 @pytest.mark.plain
@@ -95,5 +186,9 @@ def test_statements_say_that_clients_are_protected() -> None:
 
 
 test_mistakes_are_explained = refusals(
-    (lambda: jaxfl.algorithm("dp_gd", clip="client"), "clip = 'client' does not apply to dp_gd"),
+    (lambda: jaxfl.algorithm("dp_srm", clip="client"), "clip = 'client' does not apply to dp_srm"),
+    (
+        lambda: of_group(replace(ONE, unit="client"), 2, 1e-3),
+        "protects whole clients already: read its own eps",
+    ),
 )

@@ -256,14 +256,7 @@ class PaperRules(NamedTuple):
 
     def event(self, values: Mapping[str, Any], facts: ProblemFacts) -> Any:
         """T releases that all of a client's data move by at most 2 tau each, whatever was drawn."""
-        tau = float(values["clip"])
-        whole = events.Sampling("full", 1, 1)  # of one client, which counts as one record
-        moves = events.Mean(tau, over_b=2.0, mean=2.0, whole=tau)
-
-        def part(some: transcript.Rounds) -> events.Event:
-            return events.Event(whole, moves, some.std, some.number, unit="client")
-
-        return transcript.in_turns(part, self.body, values, facts)
+        return transcript.of_clients(self.body, values, facts, lambda now: float(now["clip"]))
 
 
 class NormRules(NamedTuple):
@@ -296,13 +289,7 @@ class NormRules(NamedTuple):
         """T releases, which a client moves by less than 2, and a record by the bound of the docstring."""
         body = self.body
         if self.unit == "client":
-            moves = events.Mean(1.0, over_b=2.0, mean=2.0, whole=1.0)
-            whole = events.Sampling("full", 1, 1)  # of one client, which counts as one record
-
-            def part(some: transcript.Rounds) -> events.Event:
-                return events.Event(whole, moves, some.std, some.number, unit="client")
-
-            return transcript.in_turns(part, body, values, facts)
+            return transcript.of_clients(body, values, facts, lambda now: 1.0)
         # a record may move most where the noise is least
         sigma = transcript.least_noise(body, values, facts)
         turns = transcript.turns(body, values, facts)

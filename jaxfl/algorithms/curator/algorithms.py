@@ -25,6 +25,7 @@ from typing import Any, NamedTuple, Unpack
 
 import jax.numpy as jnp
 
+from jaxfl.algorithms.clients import of_a_server
 from jaxfl.algorithms.composition import by_rules
 from jaxfl.algorithms.curator import claims, theory
 from jaxfl.algorithms.numbers import (
@@ -158,13 +159,13 @@ GD = Variant(
     "Wang, Ye, Xu, NeurIPS 2017",
     iterates.sampled(servers.descent()),
     sampling.full,
-    ("mechanism", "participation", "server"),
+    ("mechanism", "participation", "server", "clip"),
 )
 SGD = Variant(
     "Abadi et al., CCS 2016",
     servers.descent(),
     sampling.poisson,
-    ("mechanism", "participation", "server", "sampler"),
+    ("mechanism", "participation", "server", "sampler", "clip"),
 )
 RRPSGD = Variant(
     "Zhang, Zheng, Mou, Wang, IJCAI 2017",
@@ -188,7 +189,8 @@ SUMMED = SRM._replace(
 @cached
 def _algorithm(name: str, kind: Variant, **parts: Any) -> Algorithm:
     given = only(name, parts, *kind.exchanged)
-    sampler = given.pop("sampler", kind.sampler())
+    sampler, clip = given.pop("sampler", kind.sampler()), given.get("clip", "example")
+    applies(clip != "batch", name, "which clips examples or clients", clip=clip)
     if kind.recursive:
         applies(not sampler.whole, name, "which draws batches", sampler=sampler)
         refuse_epochs(name, sampler)
@@ -196,7 +198,7 @@ def _algorithm(name: str, kind: Variant, **parts: Any) -> Algorithm:
         given,
         estimator=momentum.recursive(sampler, False)
         if kind.recursive
-        else estimators.minibatch(sampler),
+        else estimators.minibatch(sampler, clip == "example"),
         mechanism=mechanisms.central(),
         channel=channels.recursion() if kind.recursive else channels.direct(),
         server=kind.server,
@@ -270,8 +272,10 @@ class PaperRules(NamedTuple):
         ratio = s.G / N["anchor_batch"] / (_moved(N.values) / N["batch"])
         N.theorem("noise_ratio", ratio, "the ratio of their sensitivities")
 
-    def formula(self, values: Mapping[str, Any], facts: ProblemFacts, asked: Asked) -> Claim:
-        """The paper's noise, with m the records of all clients."""
+    def formula(self, values: Mapping[str, Any], facts: ProblemFacts, asked: Asked) -> Claim | None:
+        """The paper's noise, with m the records of all clients; of whole clients it says nothing."""
+        if self.body.clip == "client":
+            return None
         w = facts.weight()  # the largest share of a record in the mean is w/m
         G, delta, T = w * float(values["clip"]), values["delta"], int(values["rounds"])
         r, way = reporting(self.body, values, facts.n), asked.way
@@ -299,6 +303,8 @@ class PaperRules(NamedTuple):
         follows from the noised means.  The first of these has its own batch and noise, and is one of a
         client's turns or is not: these are different clients, with disjoint records, and the worse counts.
         """
+        if self.body.clip == "client":
+            return of_a_server(self.body, values, facts, float(values["clip"]))
         restarts = (lambda t: t == 0) if self.kind.recursive else None
         rounds = equal_rounds(self.body, values, facts, restarts)
         first, rest = ([one for one in rounds if one.kind == kind] for kind in (1, 0))

@@ -9,6 +9,7 @@ algorithm            local steps  pull                noise               the se
 private_local_sgd    tau          none                in every step       the sum
 local_dp_sgd         1            none                in every step       messages
 dp_fedavg            tau          none                server, per client  messages
+local_dp_fedavg      tau          none                on the report       messages
 fedavg               tau          none                none                messages
 fedprox              tau          to the server's x   none                messages
 scaffold             tau          control variates    none                messages
@@ -28,6 +29,7 @@ from typing import Any, NamedTuple, Unpack
 import optax
 
 from jaxfl.algorithms import numbers
+from jaxfl.algorithms.clients import of_a_server
 from jaxfl.algorithms.composition import by_rules
 from jaxfl.algorithms.hu import claims, theory
 from jaxfl.algorithms.numbers import PRIVACY, Draft, applies, body_of, only, reporting
@@ -59,6 +61,7 @@ __all__ = [
     "dp_scaffold",
     "fedavg",
     "fedprox",
+    "local_dp_fedavg",
     "local_dp_sgd",
     "private_local_sgd",
     "scaffold",
@@ -84,6 +87,7 @@ class Variant(NamedTuple):
     mechanism: Callable[[], Mechanism] = mechanisms.noiseless
     aggregation: Callable[[], Aggregation] = aggregations.plain_sum
     bounded: bool = False  # whether updates are clipped
+    last: bool = False  # whether their noise is added then, and not in every step
     once: bool = False  # one step a round, by the paper's baseline
     claims: bool = True  # whether a formula of the paper's applies to its noise
     sampler: Callable[[], Sampler] = sampling.shuffled
@@ -133,6 +137,21 @@ def dp_fedavg(**parts: Unpack[Parts]) -> Algorithm:
     """
     kind = Variant("McMahan et al., ICLR 2018", mechanism=mechanisms.central, bounded=True)
     return _algorithm("dp_fedavg", kind, **parts)
+
+
+def local_dp_fedavg(**parts: Unpack[Parts]) -> Algorithm:
+    """DP-FedAvg of clients that trust no server: each adds its own noise to its clipped report::
+
+        g_i = clip_S(x - theta_i) + xi_i after tau local steps, xi_i ~ N(0, sigma^2 I)
+        x <- x - eta_g sum_S g_i / r
+
+    All data of a client are protected, against who sees every report, or with
+    ``aggregation="secure_sum"`` the sums of them.
+    """
+    kind = Variant(
+        "McMahan et al., ICLR 2018", mechanism=mechanisms.gaussian, bounded=True, last=True
+    )
+    return _algorithm("local_dp_fedavg", kind, **parts)
 
 
 def fedavg(**parts: Unpack[Parts]) -> Algorithm:
@@ -263,7 +282,14 @@ def _algorithm(
         channel=kind.channel(),
         server=servers.averaging(),
         local=local.steps(
-            estimator, mechanism, kind.pull(), optimizer, fresh, kind.bounded, kind.once
+            estimator,
+            mechanism,
+            kind.pull(),
+            optimizer,
+            fresh,
+            kind.bounded,
+            kind.once,
+            kind.last,
         ),
         aggregation=kind.aggregation(),
     )
@@ -271,8 +297,8 @@ def _algorithm(
         SMOOTHNESS,
         *(() if mechanism.std is None else PRIVACY),
     )
-    rules = PaperRules(body, kind.once, fresh, convex, optimizer is None)
-    formula = {} if kind.claims else {"formula": None}
+    rules = PaperRules(body, kind.once, fresh, convex, optimizer is None, kind.last)
+    formula = {} if kind.claims and not kind.last else {"formula": None}
     cited = not mechanism.central
     return by_rules(globals()[name], kind.paper, rules, params, cited=cited, **formula)
 
@@ -285,6 +311,7 @@ class PaperRules(NamedTuple):
     fresh: bool
     convex: bool
     plain: bool  # steps of SGD: another optimizer's are no sums, and hide nothing in a sum of them
+    last: bool = False  # the noise is on the clipped report: all records of a client are protected
 
     def plan(self, given: Mapping[str, Any], facts: ProblemFacts) -> Plan:
         """The user's values, then the paper's, then defaults that say so."""
@@ -296,7 +323,8 @@ class PaperRules(NamedTuple):
             if owner
             for param in owner.params
         }
-        N.clip(private and not central)
+        whole = central or self.last
+        N.clip(private and not whole)
         N.parts(body, facts)
         N.batch(body, facts)
         if "local_steps" in names:
@@ -313,7 +341,7 @@ class PaperRules(NamedTuple):
         if self.convex:
             self._one_pass(N.values, facts)
         if private:
-            N.target(facts, "n" if central else "m")
+            N.target(facts, "n" if whole else "m")
         return N.plan()
 
     def _one_pass(self, v: Mapping[str, Any], facts: ProblemFacts) -> None:
@@ -349,7 +377,9 @@ class PaperRules(NamedTuple):
         if mechanism.std is None:
             return events.NoClaim("nothing is noised")
         if mechanism.central:
-            return self._of_a_client(values, facts)
+            return of_a_server(body, values, facts, float(values["update_clip"]), self.fresh)
+        if self.last:
+            return transcript.of_clients(body, values, facts, lambda now: float(now["update_clip"]))
         hidden = body.aggregation is not None
         if not self.plain:
             body = body._replace(aggregation=None)
@@ -386,44 +416,6 @@ class PaperRules(NamedTuple):
         if facts.contracts is False or not known:
             return False
         return max(known) * local.largest(values["lr"], values["rounds"]) <= 2
-
-    def _of_a_client(self, values: Mapping[str, Any], facts: ProblemFacts) -> Any:
-        """One client's update has norm at most S, and enters the mean with weight w/r."""
-        body, n = self.body, facts.n
-        clients = body.participation
-        S = float(values["update_clip"]) + transcript.rounding(body, values, facts)
-        S *= facts.weight()
-        r = reporting(body, values, n)
-        rows, bound = events.Sampling("full", n, float(n)), S * n / r
-        # divided by a number of clients: one that is left out sends zero
-        adjacency: Any = "zero_out"
-        if clients.scheme == "without_replacement":
-            adjacency = "replace_one"
-            # An epoch that goes on from turn to turn remembers earlier cohorts.  In those of a fixed size
-            # who takes part depends on who else does, so that hidden memories tell of the client.
-            sampler = body.estimator.sampler
-            if self.fresh or sampler.fresh or sampler.whole:
-                rows, bound = events.Sampling("without_replacement", n, r), S
-        if clients.scheme == "poisson":
-            slots = clients.capacity(values, facts)["cohort"]
-            rows, bound = events.Sampling("poisson", n, r, slots), S
-            adjacency = "add_remove"
-        turns = int(values["rounds"])
-        if clients.most is not None:  # a fixed order: who sees the models knows who took part
-            turns = transcript.turns(body, values, facts)
-
-        def part(some: transcript.Rounds) -> events.Event:
-            return events.Event(
-                rows,
-                events.Mean(bound),
-                some.std,
-                some.number,
-                unit="client",
-                adjacency=adjacency,
-                trust="trusted_server",
-            )
-
-        return transcript.in_turns(part, body, values, facts, turns)
 
     def formula(self, values: Mapping[str, Any], facts: ProblemFacts, asked: Asked) -> Claim | None:
         """Theorem 1, or the formula of the baseline, or of the noise of a trusted server."""
