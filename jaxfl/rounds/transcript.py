@@ -135,7 +135,7 @@ def of_clients(
         C = bound(some.values)
         return events.Event(
             Sampling("full", 1, 1),  # of one client, which counts as one record
-            events.Mean(C, whole=C),
+            events.Mean(C, over_b=2.0, mean=2.0, whole=C),
             some.std * r**0.5 * between_neighbours(body, some.values, facts).noise,
             some.number,
             unit="client",

@@ -19,6 +19,7 @@ from jaxfl.privacy.accountants import epsilon
 from jaxfl.privacy.events import protects
 
 T, C = 12, 0.3
+MOVES = Mean(C, over_b=2.0, mean=2.0, whole=C)  # by 2C, whatever is replaced, added or removed
 ONE = Event(Sampling("full", 10, 10), Mean(1.0), 1.0, 9)
 GIVEN: dict[str, Any] = {"clip": C, "sigma": 0.2, "lr": 0.5}
 CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
@@ -41,7 +42,7 @@ def test_no_estimate_is_longer_than_the_bound_of_its_event(case: str) -> None:
     rows, labels = problem.train
     problem = jaxfl.make_problem(problem.model, (1e3 * np.asarray(rows), labels), x0=problem.x0)
     run = planned(algorithm, problem, T, **GIVEN, **numbers)
-    whole = Event(Sampling("full", 1, 1), Mean(C, whole=C), 0.2, T, unit="client")
+    whole = Event(Sampling("full", 1, 1), MOVES, 0.2, T, unit="client")
     assert run.event == whole
     assert run.claim is None
     quiet = jaxfl.functions(algorithm, problem, T, **{**GIVEN, "sigma": 0.0}, **numbers)
