@@ -105,7 +105,7 @@ def event(body: AnyBody, values: Values, facts: ProblemFacts) -> Any:
             return events.Event(
                 drawn(sampler, some.values, facts, m),
                 sensitivity(some.values),
-                some.std * r**0.5 * between_neighbours(body, some.values, facts).noise,
+                _hiding(body, some, facts, r),
                 some.number,
                 trust=_seen(body),
             )
@@ -136,13 +136,18 @@ def of_clients(
         return events.Event(
             Sampling("full", 1, 1),  # of one client, which counts as one record
             events.Mean(C, over_b=2.0, mean=2.0, whole=C),
-            some.std * r**0.5 * between_neighbours(body, some.values, facts).noise,
+            _hiding(body, some, facts, r),
             some.number,
             unit="client",
             trust=_seen(body),
         )
 
     return in_turns(part, body, values, facts)
+
+
+def _hiding(body: AnyBody, some: Rounds, facts: ProblemFacts, r: float) -> float:
+    """The deviation of the noise behind which a client hides, in a sum of r noises or alone."""
+    return float(some.std * r**0.5) * between_neighbours(body, some.values, facts).noise
 
 
 def _seen(body: AnyBody) -> Any:
