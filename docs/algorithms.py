@@ -23,6 +23,7 @@ from jaxfl.privacy.events import (
     LocalSteps,
     Mean,
     NoClaim,
+    OnRing,
     Phases,
     Sampling,
     Sequence,
@@ -149,6 +150,8 @@ def _weight(event: Event) -> str:
         return f"{steps} of a client a round, with clipped gradients of mean weight 1/b"
     if isinstance(s, Increments):
         return "a record is used once and shifts every release from then on"
+    if isinstance(s, OnRing):
+        return "a client's rounded update is an integer vector of bounded norm"
     assert isinstance(s, Mean)
     if math.isfinite(s.whole) and event.unit == "record":
         return f"a record moves a message by up to {2 * s.whole:.3g}, be it drawn or not"

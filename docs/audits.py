@@ -56,6 +56,7 @@ ROWS: dict[str, Row] = {
     "shifted_local_sgd": Row({**OF_TWO, "local_steps": 1}),
     "local_dp_fedavg": Row({**OF_TWO, "local_steps": 1}),
     "dp_fedavg": Row({**OF_TWO, "clients": 3}),
+    **{name: Row({**OF_TWO, "clients": 3}) for name in ("skellam_fedavg", "discrete_fedavg")},
     "clip21_sgd2m": Row(OF_TWO),
     "dice_sgd": Row(OF_TWO),
     "dp_srm": Row(RECURSION),

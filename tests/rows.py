@@ -82,6 +82,16 @@ ROWS = (
         False,
         quick=False,
     ),
+    *(
+        Row(
+            name,
+            {"lr": 0.2, "sigma": 0.05, "batch": 4, "local_steps": 3},
+            per_round(3, 4),
+            False,
+            quick=name == "skellam_fedavg",
+        )
+        for name in ("skellam_fedavg", "discrete_fedavg")
+    ),
     Row("fedavg", {"lr": 0.2, "batch": 4, "local_steps": 3}, per_round(3, 4), False, quick=False),
     Row("fedprox", {"lr": 0.2, "batch": 4, "local_steps": 3}, per_round(3, 4), False, quick=False),
     Row("scaffold", {"lr": 0.2, "batch": 4, "local_steps": 3}, per_round(3, 4), False, down=2),

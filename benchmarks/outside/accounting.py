@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
 import warnings
@@ -11,7 +12,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from jaxfl import algorithm, make_problem, models, sampling, simulate
+from jaxfl import InputError, algorithm, make_problem, models, sampling, simulate
 from jaxfl.data import from_clients
 from jaxfl.privacy import Event, Mean, Sampling, epsilon, sigma_for
 from outside.row import Measure
@@ -79,6 +80,41 @@ def _mean(data: str | None, seed: int) -> Mapping[str, float]:
     return found
 
 
+def _integers(data: str | None, seed: int) -> Mapping[str, float]:
+    """The limit over the error of a mean with Skellam noise: a local step from 0 ends at a vector."""
+    d, norm, found = 250, 10.0, {}
+    model = models.custom(
+        {"x": jnp.zeros(d)}, lambda p, example: jnp.sum((p["x"] - example[0]) ** 2) / 2
+    )
+    given: dict[str, Any] = {"update_clip": norm, "lr": 1.0, "local_steps": 1, "delta": DELTA}
+    for clients, eps, bits in (
+        (100, 1.0, 10),
+        (100, 1.0, 16),
+        (100, 4.0, 10),
+        (100, 4.0, 16),
+        (1000, 4.0, 16),
+    ):
+        vectors = np.random.default_rng(seed).normal(size=(clients, 1, d)).astype(np.float32)
+        vectors *= 0.99999 * norm / np.linalg.norm(vectors, axis=2, keepdims=True)
+        rows = [(v, np.zeros(1, np.float32)) for v in vectors]
+        problem = make_problem(model, from_clients(rows, classes=0))
+        x = _finest(problem, bits, eps=eps, seed=seed, **given)
+        error = float(np.mean((np.asarray(x) - vectors.mean(axis=(0, 1))) ** 2))
+        found[f"{clients}-{eps:g}-{bits}"] = _limit(clients, norm, eps, "add_remove") / error
+    return found
+
+
+def _finest(problem: Any, bits: int, **given: Any) -> Any:
+    """The point after a round with the most noise, in integers, that the words hold."""
+    for std in 2.0 ** np.arange(12, -0.25, -0.25):
+        made = algorithm("skellam_fedavg", noise_std=float(std), bits=bits)
+        with warnings.catch_warnings():  # of a loss that rises, since noise is all that is measured
+            warnings.simplefilter("ignore")
+            with contextlib.suppress(InputError):  # which wrap around
+                return simulate(made, problem, rounds=1, **given).x
+    raise InputError(f"No noise fits into {bits} bits")
+
+
 MEASURES: dict[str, Measure] = {
     "opacus-eps": functools.partial(_images, 256, {1.3: 15, 1.1: 60, 0.7: 45}),
     "tensorflow-eps": functools.partial(_images, 256, {1.12: 60, 0.6: 30, 1.2: 10}),
@@ -86,4 +122,5 @@ MEASURES: dict[str, Measure] = {
     "gaussian-dp-eps": functools.partial(_images, 256, {1.3: 20, 0.7: 70}),
     "dp-scaffold-eps": _scaffold,
     "mean-estimation": _mean,
+    "mean-estimation-bits": _integers,
 }

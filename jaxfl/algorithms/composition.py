@@ -27,6 +27,7 @@ from jaxfl.core.types import (
     ProblemFacts,
     Resolved,
     Source,
+    in_a_sum,
 )
 from jaxfl.parts.aggregations import COLLUDING
 from jaxfl.parts.storage import STORAGES
@@ -192,6 +193,10 @@ def _check(name: str, body: AnyBody) -> None:
     channel = body.roles.get("channel")
     shown = shown and body.local is None and channel is not None and channel.residual is None
     applies(shown or not body.mechanism.shows, name, why, mechanism=body.mechanism)
+    summed = body.aggregation is not None and body.aggregation.draws
+    why = "and noise on a ring needs both: a mechanism of jaxfl.parts.rings, and the sum that draws it"
+    both = {"mechanism": body.mechanism, "aggregation": body.aggregation}
+    applies(summed == (body.mechanism.draw is in_a_sum), name, why, **both)
     covered = body.compressor.exact or body.mechanism.std is None or not body.mechanism.central
     why = (
         "whose noise is the server's: compression can enlarge a clipped message beyond what that noise "

@@ -72,7 +72,9 @@ RESTS: dict[type, Rests] = {
         ("draw", "weights", "event", "coupled"), ("std", "central", "params")
     ),  # its event reads ``std``
     Local: Rests(("init", "run", "message_bound", "close", "params")),
-    Aggregation: Rests(("protect", "recover", "settle", "bits", "hides", "plain", "params")),
+    Aggregation: Rests(
+        ("protect", "recover", "settle", "bits", "hides", "plain", "draws", "params")
+    ),
     Compressor: Rests(
         ("select",), ("code", "omega", "resolve", "capacity", "unbiased", "absolute", "fixed_size")
     ),

@@ -85,6 +85,7 @@ __all__ = [
     "Table",
     "Term",
     "Values",
+    "in_a_sum",
 ]
 
 Array: TypeAlias = jax.Array
@@ -810,6 +811,11 @@ def _normal(key: Key, std: Array, like: Array) -> Array:
     return std * normal(key, like.shape, like.dtype)
 
 
+def in_a_sum(key: Key, std: Array, like: Array) -> Array:
+    """The draw of a mechanism whose noise an aggregation adds to its words."""
+    raise InputError("This noise is drawn in a sum alone", "pass the aggregation that draws it")
+
+
 class Mechanism(NamedTuple):
     """Noise on every coordinate of a client's estimate: Gaussian, of standard deviation ``std``.
 
@@ -825,7 +831,7 @@ class Mechanism(NamedTuple):
         params: the hyper-parameters that it reads.
         central: whether a server that clients trust adds the noise, to the mean of the messages instead.
         draw: (key, std, like) -> z, with the shape and dtype of ``like``.  An estimator that has a ``unit``
-            multiplies this std.
+            multiplies this std.  :func:`in_a_sum`: the aggregation draws it.
         weights: w, of this round and of those before.
         shows: whether t counts, for each client and coordinate, the messages that show it.
         event: host: (event, T) -> what this noise releases, as an event of :mod:`jaxfl.privacy`.
@@ -912,6 +918,7 @@ class Aggregation(NamedTuple):
         params: the hyper-parameters that it reads.
         hides: whether the server sees nothing but the sum.
         plain: whether words are the messages, so that the round may add them up itself.
+        draws: whether ``protect`` adds noise to the words, which the mechanism describes.
     """
 
     name: str
@@ -922,6 +929,7 @@ class Aggregation(NamedTuple):
     params: tuple[Param, ...] = ()
     hides: bool = True
     plain: bool = False
+    draws: bool = False
 
 
 class Message(NamedTuple):

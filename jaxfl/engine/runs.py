@@ -33,7 +33,7 @@ from jaxfl.privacy import reports
 from jaxfl.privacy.accountants import epsilon
 from jaxfl.privacy.claims import understates
 from jaxfl.privacy.events import AnyEvent, Kind, NoClaim, Standing, plain_events, released, until
-from jaxfl.privacy.releases import releases
+from jaxfl.privacy.releases import counted
 from jaxfl.privacy.reports import Report
 from jaxfl.problems.identity import dtype, fingerprint, largest_gradient, objective
 from jaxfl.rounds.transcript import others
@@ -305,7 +305,7 @@ def honest(
         return ""
     most, do = others(algorithm.body, values, facts)
     proofs = [
-        [releases(event).parts for event in plain_events(release(more))]
+        [counted(event) for event in plain_events(release(more))]
         for more in ({}, {"colluding": most})
     ]
     if proofs[0] == proofs[1]:

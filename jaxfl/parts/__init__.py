@@ -21,6 +21,8 @@
   or at a trusted server
 * :mod:`~jaxfl.parts.momentum` -- estimators that correct an earlier estimate by differences of
   gradients
+* :mod:`~jaxfl.parts.rings` -- integer noise inside a secure sum: rotate, round within a norm, add
+  integers, wrap around the ring
 * :mod:`~jaxfl.parts.sampling` -- which clients take part in a round, and which of its rows a
   client draws
 * :mod:`~jaxfl.parts.servers` -- servers: steps with the estimate v of the gradient

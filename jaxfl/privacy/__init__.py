@@ -25,6 +25,8 @@
   multiplied by FFT
 * :mod:`~jaxfl.privacy.profiles` -- privacy profiles of single releases under replace-one
 * :mod:`~jaxfl.privacy.releases` -- the releases of an event, which an accountant composes
+* :mod:`~jaxfl.privacy.rings` -- integer noise on the ring of a secure sum: its masses as integers, and
+  what a sum of it proves
 * :mod:`~jaxfl.privacy.reports` -- reports: the claimed and the proven eps, delta at the claimed
   eps, and a red flag
 * :mod:`~jaxfl.privacy.selection` -- the privacy cost of choosing the best of several runs by a
@@ -51,6 +53,7 @@ from jaxfl.privacy.events import (
     LocalSteps,
     Mean,
     NoClaim,
+    OnRing,
     Phases,
     Sampling,
     Sequence,
@@ -77,6 +80,7 @@ __all__ = [
     "LocalSteps",
     "Mean",
     "NoClaim",
+    "OnRing",
     "Phases",
     "Report",
     "Sampling",

@@ -34,6 +34,7 @@ from jaxfl.privacy.events import (
     Event,
     Mean,
     NoClaim,
+    OnRing,
     Phases,
     Sequence,
     Stated,
@@ -47,6 +48,7 @@ from jaxfl.privacy.mixtures import Chain, coins_delta, coins_eps
 from jaxfl.privacy.pld import Part, compose
 from jaxfl.privacy.profiles import Gaussian, Shown, theorem_k
 from jaxfl.privacy.releases import METHODS, Release, releases, snapshot
+from jaxfl.privacy.rings import ring_delta, ring_eps
 
 __all__ = ["METHODS", "STATUS", "Guarantee", "check_event", "closed_form", "delta", "epsilon"]
 
@@ -154,6 +156,8 @@ def _bounds(event: AnyEvent, method: str | None) -> list[Bound]:
             return [_nothing(f"{clip} bounds no single record's influence")]
         if part.sigma == 0:
             return [_nothing("no noise")]
+    if any(isinstance(part.sensitivity, OnRing) for part in plain):
+        return [_on_rings(plain)]
     eta = sum(part.sampling.overflow(part.releases) for part in plain)
     bounds = []
     alone = plain[0] if len(plain) == 1 else None
@@ -186,6 +190,20 @@ def _flat(event: Described) -> list[Event | NoClaim]:
 
 def _nothing(why: str) -> Bound:
     return Bound(lambda delta: math.inf, lambda eps: 1.0, why, Status.NONE)
+
+
+def _on_rings(plain: list[Event]) -> Bound:
+    """Sums of integers with integer noise: Renyi divergences add."""
+    whole = all(isinstance(part.sensitivity, OnRing) for part in plain)
+    if not whole or any(part.sampling.scheme != "full" for part in plain):
+        return _nothing("noise on a ring composes with releases of its own kind alone")
+    names = " and ".join(sorted({part.sensitivity.noise for part in plain}))  # type: ignore[union-attr]
+    return Bound(
+        lambda delta: ring_eps(plain, delta),
+        lambda eps: ring_delta(plain, eps),
+        f"{names.replace('_', ' ')} noise on a ring: Renyi divergences",
+        Status.DERIVED,
+    )
 
 
 def _composed(all_releases: list[Release]) -> Bound:

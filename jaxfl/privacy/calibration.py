@@ -22,6 +22,7 @@ from jaxfl.privacy.events import (
     Event,
     Mean,
     NoClaim,
+    OnRing,
     Phases,
     Sequence,
     changed,
@@ -121,6 +122,8 @@ def _guess(event: AnyEvent, eps: float, delta: float) -> float:
             total += part.releases * (2 * X * q) ** 2
             drawn = min(1.0, q * part.releases)
             single = max(single, X / gdp_mu(eps, min(0.4, delta / drawn)) if drawn else 0.0)
+        elif isinstance(part, Event) and isinstance(part.sensitivity, OnRing):
+            total += part.releases * (part.sensitivity.clip / part.sigma) ** 2
     if not 0 < total < math.inf:
         return 0.0
     return math.log(max(math.sqrt(total) / gdp_mu(eps, delta), single))

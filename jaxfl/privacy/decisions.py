@@ -14,6 +14,7 @@ from jaxfl.privacy.events import (
     AnyEvent,
     Event,
     NoClaim,
+    OnRing,
     Phases,
     Sequence,
     Stated,
@@ -209,6 +210,7 @@ def _parts(event: AnyEvent) -> tuple[tuple[Part, ...], ...] | None:
     """The releases that the event composes, one list for each set of records; None: not known."""
     if isinstance(event, Event):
         bounded = 0 < getattr(event.sensitivity, "clip", 1.0) < math.inf
+        bounded = bounded and not isinstance(event.sensitivity, OnRing)  # which has no profile
         return (releases(event).parts,) if bounded and event.sigma > 0 else None
     if isinstance(event, NoClaim):
         return None

@@ -28,6 +28,7 @@ __all__ = [
     "OBSERVED",
     "PROTECTED",
     "RELATIONS",
+    "RING_NOISES",
     "SCHEMES",
     "AnyEvent",
     "Described",
@@ -37,8 +38,10 @@ __all__ = [
     "LocalSteps",
     "Mean",
     "NoClaim",
+    "OnRing",
     "Phases",
     "Probed",
+    "RingNoise",
     "Sampling",
     "Scheme",
     "Sequence",
@@ -66,6 +69,8 @@ __all__ = [
 
 Adjacency: TypeAlias = Literal["replace_one", "add_remove", "zero_out"]
 ADJACENCIES: tuple[Adjacency, ...] = ("replace_one", "add_remove", "zero_out")
+RingNoise: TypeAlias = Literal["skellam", "discrete_gaussian"]
+RING_NOISES: tuple[RingNoise, ...] = ("skellam", "discrete_gaussian")
 # what the adversary sees, by the trust of an event
 OBSERVED = {
     "local_transcript": "every message of every client",
@@ -306,6 +311,34 @@ class Increments:
         return self.clip + 2 * self.smoothness * self.diameter
 
 
+@dataclasses.dataclass(frozen=True)
+class OnRing:
+    """A client's message in a sum of integers, all with integer noise [:mod:`jaxfl.privacy.rings`].
+
+    The event's sigma is ``step std sqrt(senders)``, for integers that stand for multiples of a step.
+
+    Fields:
+        clip: the norm of a message before it is rounded.
+        d: its coordinates.
+        noise: the law of the noise.
+        std: the standard deviation of one client's noise, in integers.
+        senders: clients whose noise counts: those that send at least, without those that collude.
+        draws: numbers that all clients draw in a release.
+    """
+
+    clip: float
+    d: int
+    noise: RingNoise
+    std: float
+    senders: int
+    draws: int
+
+    def __post_init__(self) -> None:
+        number("clip", self.clip, above=0)
+        choice("noise", self.noise, RING_NOISES)
+        whole("senders", self.senders, 1, math.inf)
+
+
 # --- events --------------------------------------------------------------------------------------
 
 
@@ -327,7 +360,7 @@ class Event:
     """
 
     sampling: Sampling
-    sensitivity: Mean | LocalSteps | Increments
+    sensitivity: Mean | LocalSteps | Increments | OnRing
     sigma: float
     releases: int
     unit: Literal["record", "client"] = "record"

@@ -5,13 +5,14 @@ from __future__ import annotations
 import bisect
 import dataclasses
 import math
+from collections.abc import Hashable
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from jaxfl.core.errors import InputError, require
-from jaxfl.privacy.events import Event, Increments, LocalSteps, Mean, Status
+from jaxfl.privacy.events import Event, Increments, LocalSteps, Mean, OnRing, Status
 from jaxfl.privacy.pld import Part
 from jaxfl.privacy.profiles import (
     Gaussian,
@@ -27,6 +28,7 @@ __all__ = [
     "METHODS",
     "Release",
     "correlates",
+    "counted",
     "increments_shift",
     "releases",
     "separation",
@@ -95,11 +97,18 @@ def releases(event: Event, method: str | None = None) -> Release:
         return _increments(event, event.sensitivity)
     if isinstance(event.sensitivity, LocalSteps):
         return _local_steps(event, event.sensitivity, method)
+    if isinstance(event.sensitivity, OnRing):
+        raise InputError("Noise on a ring has no profile", "ask jaxfl.privacy.epsilon or delta")
     if event.correlation:
         return _correlated(event)
     if snapshot(event):
         return _revealed(event, event.sensitivity)
     return _drawn(event, event.sensitivity, method)
+
+
+def counted(event: Event) -> Hashable:
+    """What a proof counts of an event: equal where other numbers of it do not matter."""
+    return event.sensitivity if isinstance(event.sensitivity, OnRing) else releases(event).parts
 
 
 def correlates(event: Event) -> str:

@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 
 from jaxfl.core.params import choice, number
 from jaxfl.privacy import accountants
-from jaxfl.privacy.events import AnyEvent, Event, Mean, Sequence, inside
+from jaxfl.privacy.events import AnyEvent, Event, Mean, OnRing, Sequence, inside
 from jaxfl.privacy.gaussian import check_delta
 
 __all__ = ["Selected", "best_of", "selection_note"]
@@ -118,7 +118,7 @@ def _repeated(event: AnyEvent, times: int) -> AnyEvent:
     if not isinstance(event, Event | Sequence):
         return inside(event, lambda part: _repeated(part, times))
     # whether all rounds have the same law, whatever came before, as is not so within an epoch
-    alike = isinstance(event, Event) and isinstance(event.sensitivity, Mean)
+    alike = isinstance(event, Event) and isinstance(event.sensitivity, Mean | OnRing)
     if (
         isinstance(event, Event)
         and alike

@@ -20,6 +20,7 @@ from jaxfl.core.types import (
     Participation,
     PyTree,
     Server,
+    in_a_sum,
 )
 from jaxfl.parts.mechanisms import noiseless
 
@@ -156,8 +157,9 @@ class Body(NamedTuple):
     @property
     def own(self) -> Mechanism:
         """The noise that a client adds to its message."""
-        elsewhere = self.local is not None or self.mechanism.central
-        return noiseless() if elsewhere else self.mechanism
+        mechanism = self.mechanism
+        elsewhere = self.local is not None or mechanism.central or mechanism.draw is in_a_sum
+        return noiseless() if elsewhere else mechanism
 
 
 document_all(__name__)

@@ -19,7 +19,9 @@ from jaxfl.privacy.events import Kind, described, plain_events
 
 pytestmark = pytest.mark.once
 
+RINGED = ("skellam_fedavg", "discrete_fedavg")  # whose noise no other mechanism can draw
 NOISED = {row.name: row for row in ROWS if "sigma" in jaxfl.algorithm(row.name).names}
+NOISED = {name: row for name, row in NOISED.items() if name not in RINGED}
 ZETA = Param("zeta", "a factor of the noise", schedule=True)
 T, TIMES = 6, [3.0, 1.0, 2.0, 4.0, 1.0, 5.0]
 # the kinds of rounds that draw more noise, and by which value

@@ -10,6 +10,8 @@ private_local_sgd    tau          none                in every step       the su
 local_dp_sgd         1            none                in every step       messages
 dp_fedavg            tau          none                server, per client  messages
 local_dp_fedavg      tau          none                on the report       messages
+skellam_fedavg       tau          none                on integers         the sum
+discrete_fedavg      tau          none                on integers         the sum
 fedavg               tau          none                none                messages
 fedprox              tau          to the server's x   none                messages
 scaffold             tau          control variates    none                messages
@@ -23,6 +25,7 @@ Poisson draws.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Unpack
 
@@ -34,29 +37,42 @@ from jaxfl.algorithms.composition import by_rules
 from jaxfl.algorithms.hu import claims, theory
 from jaxfl.algorithms.numbers import PRIVACY, Draft, applies, body_of, only, reporting
 from jaxfl.algorithms.roles import cached, part
-from jaxfl.core.errors import InputError
+from jaxfl.core.errors import InputError, require
+from jaxfl.core.params import number
 from jaxfl.core.types import (
     Aggregation,
     Algorithm,
     Asked,
     Channel,
     Compressor,
+    Eps,
     Hyper,
     Mechanism,
     Plan,
     ProblemFacts,
     Sampler,
 )
-from jaxfl.parts import aggregations, channels, estimators, local, mechanisms, sampling, servers
+from jaxfl.parts import (
+    aggregations,
+    channels,
+    estimators,
+    local,
+    mechanisms,
+    rings,
+    sampling,
+    servers,
+)
 from jaxfl.parts.compressors import identity, random_k
 from jaxfl.parts.momentum import SMOOTHNESS
 from jaxfl.privacy import events
+from jaxfl.privacy.accountants import epsilon
 from jaxfl.privacy.claims import Claim
-from jaxfl.privacy.events import worst
+from jaxfl.privacy.events import RingNoise, worst
 from jaxfl.rounds import transcript
 from jaxfl.rounds.federated import Federated
 
 __all__ = [
+    "discrete_fedavg",
     "dp_fedavg",
     "dp_scaffold",
     "fedavg",
@@ -66,6 +82,7 @@ __all__ = [
     "private_local_sgd",
     "scaffold",
     "shifted_local_sgd",
+    "skellam_fedavg",
 ]
 
 PAPER = "Hu, Guo, Gong, 2020"
@@ -93,6 +110,7 @@ class Variant(NamedTuple):
     sampler: Callable[[], Sampler] = sampling.shuffled
     compressor: Callable[[], Compressor] = identity
     channel: Callable[[], Channel] = channels.direct
+    ring: tuple[RingNoise, float] | None = None  # integer noise in the sum, and its deviation
 
 
 def private_local_sgd(**parts: Unpack[Parts]) -> Algorithm:
@@ -152,6 +170,35 @@ def local_dp_fedavg(**parts: Unpack[Parts]) -> Algorithm:
         "McMahan et al., ICLR 2018", mechanism=mechanisms.gaussian, bounded=True, last=True
     )
     return _algorithm("local_dp_fedavg", kind, **parts)
+
+
+def skellam_fedavg(noise_std: float = 1024.0, bits: int = 32, **parts: Unpack[Parts]) -> Algorithm:
+    """FedAvg with Skellam noise in a secure sum of integers [Agarwal, Kairouz, Liu, NeurIPS 2021]::
+
+        g_i = clip_S(x - theta_i) after tau local steps
+        c_i = round(H D g_i/p) + Z_i  mod 2^bits,  Z_i Skellam noise of deviation noise_std = sigma/p
+        x <- x - (eta_g/r) p D H^T sum_{i in S} c_i
+
+    :mod:`jaxfl.parts.rings` rotates, rounds and adds the noise.  The server sees the sum of the c_i alone.
+    All data of a client are protected: its update is replaced by zero.  The proof counts integers, norms of
+    rounded messages, and the table that draws the noise.  ``sigma`` is the deviation of one client's noise.
+    Noise counts of as many clients as send at least, less those that collude.
+    """
+    return _ringed(
+        "skellam_fedavg", "Agarwal, Kairouz, Liu, NeurIPS 2021", noise_std, bits, **parts
+    )
+
+
+def discrete_fedavg(noise_std: float = 1024.0, bits: int = 32, **parts: Unpack[Parts]) -> Algorithm:
+    """FedAvg with discrete Gaussian noise in a secure sum of integers [Kairouz, Liu, Steinke, ICML 2021]::
+
+        c_i = round(H D g_i/p) + Z_i  mod 2^bits,  P[Z_i = k] ~ exp(-k^2/(2 s^2)),  s = noise_std = sigma/p
+        x <- x - (eta_g/r) p D H^T sum_{i in S} c_i
+
+    All else is as in :func:`skellam_fedavg`.  Sums of such noise are nearly of the same kind, and the proof
+    counts the difference.
+    """
+    return _ringed("discrete_fedavg", "Kairouz, Liu, Steinke, ICML 2021", noise_std, bits, **parts)
 
 
 def fedavg(**parts: Unpack[Parts]) -> Algorithm:
@@ -253,6 +300,24 @@ def _controlled(name: str, kind: Variant, parts: Parts) -> Algorithm:
     return _algorithm(name, kind, **parts)
 
 
+def _ringed(name: str, paper: str, std: float, bits: int, **parts: Unpack[Parts]) -> Algorithm:
+    """Return an algorithm whose clients add integer noise; raise for parts that do not fit."""
+    for role in ("aggregation", "mechanism", "compressor", "convex"):
+        why = "whose clients add integer noise to whole messages in a secure sum: leave it out"
+        applies(not parts.get(role), name, why, **{role: parts.get(role)})
+    noise: RingNoise = "skellam" if name.startswith("skellam") else "discrete_gaussian"
+    std = number("noise_std", std, least=1, most=2.0**15)
+    kind = Variant(
+        paper,
+        mechanism=functools.partial(rings.on_ring, noise, std),
+        aggregation=functools.partial(rings.ring_sum, noise, std, bits),
+        bounded=True,
+        claims=False,
+        ring=(noise, std),
+    )
+    return _algorithm(name, kind, **parts)
+
+
 @cached
 def _algorithm(
     name: str,
@@ -275,6 +340,7 @@ def _algorithm(
         )
     estimator, usual = estimators.minibatch(sampler), kind.mechanism()
     mechanism = given.get("mechanism", usual)
+    inner = mechanism if kind.ring is None else mechanisms.noiseless()
     body = body_of(
         given,
         estimator=estimator,
@@ -283,7 +349,7 @@ def _algorithm(
         server=servers.averaging(),
         local=local.steps(
             estimator,
-            mechanism,
+            inner,
             kind.pull(),
             optimizer,
             fresh,
@@ -297,7 +363,7 @@ def _algorithm(
         SMOOTHNESS,
         *(() if mechanism.std is None else PRIVACY),
     )
-    rules = PaperRules(body, kind.once, fresh, convex, optimizer is None, kind.last)
+    rules = PaperRules(body, kind.once, fresh, convex, optimizer is None, kind.last, kind.ring)
     formula = {} if kind.claims and not kind.last else {"formula": None}
     cited = not mechanism.central
     return by_rules(globals()[name], kind.paper, rules, params, cited=cited, **formula)
@@ -312,6 +378,7 @@ class PaperRules(NamedTuple):
     convex: bool
     plain: bool  # steps of SGD: another optimizer's are no sums, and hide nothing in a sum of them
     last: bool = False  # the noise is on the clipped report: all records of a client are protected
+    ring: tuple[RingNoise, float] | None = None
 
     def plan(self, given: Mapping[str, Any], facts: ProblemFacts) -> Plan:
         """The user's values, then the paper's, then defaults that say so."""
@@ -323,7 +390,7 @@ class PaperRules(NamedTuple):
             if owner
             for param in owner.params
         }
-        whole = central or self.last
+        whole = central or self.last or self.ring is not None
         N.clip(private and not whole)
         N.parts(body, facts)
         N.batch(body, facts)
@@ -342,7 +409,23 @@ class PaperRules(NamedTuple):
             self._one_pass(N.values, facts)
         if private:
             N.target(facts, "n" if whole else "m")
+        if self.ring is not None and isinstance(N.asked, Eps):
+            self._fine(N, N.asked.eps, self.ring[1], facts)
         return N.plan()
+
+    def _fine(self, N: Draft, eps: float, std: float, facts: ProblemFacts) -> None:
+        """Raise where rounding alone moves a sum by more than its integer noise hides."""
+        loud = {**N.values, "sigma": 1e9 * float(N["update_clip"])}
+        least = epsilon(self.event(loud, facts), float(N["delta"])).eps
+        require(
+            least < eps,
+            lambda: (
+                f"is too coarse: rounding {facts.d} coordinates to integers moves a sum by so much that no "
+                f"sigma proves less than eps = {least:.4g}"
+            ),
+            "take a larger one",
+            noise_std=std,
+        )
 
     def _one_pass(self, v: Mapping[str, Any], facts: ProblemFacts) -> None:
         """What amplification by iteration needs, convexity where it is known."""
@@ -380,6 +463,8 @@ class PaperRules(NamedTuple):
             return of_a_server(body, values, facts, float(values["update_clip"]), self.fresh)
         if self.last:
             return transcript.of_clients(body, values, facts, lambda now: float(now["update_clip"]))
+        if self.ring is not None:
+            return self._on_ring(*self.ring, values, facts)
         hidden = body.aggregation is not None
         if not self.plain:
             body = body._replace(aggregation=None)
@@ -416,6 +501,29 @@ class PaperRules(NamedTuple):
         if facts.contracts is False or not known:
             return False
         return max(known) * local.largest(values["lr"], values["rounds"]) <= 2
+
+    def _on_ring(
+        self, noise: RingNoise, std: float, values: Mapping[str, Any], facts: ProblemFacts
+    ) -> Any:
+        """One client's message has norm at most S, and the sum has the noise of all who do not collude."""
+        body, S = self.body, float(values["update_clip"])
+        h = transcript.noises(body, values, facts)
+        draws = facts.d * body.participation.capacity(values, facts).get("cohort", facts.n)
+        moves = events.OnRing(S, facts.d, noise, std, h, draws)
+        rows = events.Sampling("full", facts.n, float(facts.n))
+
+        def part(some: transcript.Rounds) -> events.Event:
+            return events.Event(
+                rows,
+                moves,
+                some.std * h**0.5,
+                some.number,
+                unit="client",
+                adjacency="zero_out",
+                trust="secure_sum",
+            )
+
+        return transcript.in_turns(part, body, values, facts)
 
     def formula(self, values: Mapping[str, Any], facts: ProblemFacts, asked: Asked) -> Claim | None:
         """Theorem 1, or the formula of the baseline, or of the noise of a trusted server."""
