@@ -54,6 +54,7 @@ ROWS: dict[str, Row] = {
     "local_dp_sgd": Row(OF_TWO),
     "dp_scaffold": Row({"local_steps": 1}),
     "shifted_local_sgd": Row({**OF_TWO, "local_steps": 1}),
+    "local_adaptive_fedavg": Row({**OF_TWO, "local_steps": 1, "clip_lr": 0}),
     "local_dp_fedavg": Row({**OF_TWO, "local_steps": 1}),
     "dp_fedavg": Row({**OF_TWO, "clients": 3}),
     **{name: Row({**OF_TWO, "clients": 3}) for name in ("skellam_fedavg", "discrete_fedavg")},

@@ -23,6 +23,7 @@ class Row(NamedTuple):
     quick: bool = True  # False where its parts are all seen in other rows
     convex: bool = False  # it asks for convex losses on a bounded set, and for more records
     axis: str = "lr"  # a number that sweeps may vary
+    more: int = 0  # numbers that go both ways beside those of the model
 
     @property
     def problem(self) -> Problem:
@@ -92,6 +93,23 @@ ROWS = (
         )
         for name in ("skellam_fedavg", "discrete_fedavg")
     ),
+    Row(
+        "adaptive_fedavg",
+        {"lr": 0.2, "sigma": 0.01, "batch": 4, "local_steps": 3, "clip": 0.5},
+        per_round(3, 4),
+        False,
+        more=1,
+    ),
+    Row(
+        "local_adaptive_fedavg",
+        {"lr": 0.2, "sigma": 0.01, "batch": 4, "local_steps": 3, "clip": 0.5},
+        per_round(3, 4),
+        False,
+        more=1,
+        quick=False,
+    ),
+    Row("adaptive_sgd", {**QUIET, "batch": 4}, per_round(1, 4), False, more=1, quick=False),
+    Row("local_adaptive_sgd", {**QUIET, "batch": 4}, per_round(1, 4), False, more=1),
     Row("fedavg", {"lr": 0.2, "batch": 4, "local_steps": 3}, per_round(3, 4), False, quick=False),
     Row("fedprox", {"lr": 0.2, "batch": 4, "local_steps": 3}, per_round(3, 4), False, quick=False),
     Row("scaffold", {"lr": 0.2, "batch": 4, "local_steps": 3}, per_round(3, 4), False, down=2),

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar, overload
 
 from jaxfl.algorithms import (
+    andrew,
     clip21,
     compressed,
     curator,
@@ -51,6 +52,7 @@ PAPERS: tuple[Paper, ...] = tuple(
         porter,
         clip21,
         dicesgd,
+        andrew,
     )
 )
 PARTS = frozenset({*ROLES, "storage", "clipping"})  # exchanged by name beside hyper-parameters

@@ -2,6 +2,8 @@
 
 * :mod:`~jaxfl.parts.accelerated` -- servers of ISRL-DP: accelerated stochastic approximation, and
   steps with weighted averaging
+* :mod:`~jaxfl.parts.adaptive` -- a clip that adapts to a quantile of what it clips, by bits that are
+  released with the messages
 * :mod:`~jaxfl.parts.aggregations` -- aggregations: the server learns the sum of the messages;
   secure ones on the ring Z / 2^32
 * :mod:`~jaxfl.parts.channels` -- what both ends of a link remember of earlier messages

@@ -82,7 +82,7 @@ def test_it_descends_and_counts(row: Row, key: jax.Array) -> None:
         expected = row.gradients(problem, rounds)
         spread = np.sqrt(rounds * problem.n * row.numbers["batch"])
         assert abs(run.totals["gradients"] - expected) < 5 * spread
-    d, k = problem.x0.size, run.values.get("k")
+    d, k = problem.x0.size + row.more, run.values.get("k")
     if row.compressed is not None:
         assert run.totals["coordinates"] == rounds * problem.n * (k or d)
         bits = k * (32 + np.ceil(np.log2(d))) if k else 32 * d
