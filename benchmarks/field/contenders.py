@@ -142,6 +142,9 @@ def knobs(contender: Contender, setting: Setting, rounds: int) -> dict[str, Sequ
 
 
 def chosen(setting: Setting, among: Sequence[Contender], only: Sequence[str]) -> list[Contender]:
-    """Those that fit the setting: convex methods for convex losses, heavy ones for small models."""
+    """Those that fit the setting: convex methods for convex losses, heavy ones for small models.
+
+    Of these those of ``only``, or in a miniature some.
+    """
     fit = [c for c in among if setting.convex or (c.light and not c.convex)]
-    return [c for c in fit if not only or c.name in only]
+    return [c for c in fit if c.name in only] if only else fit[:: setting.every]

@@ -82,7 +82,7 @@ def tune(job: Job, setting: Setting, contender: Contender) -> Tuned:
         if setting.halved:
             steps = better_half(frames[-1])
     every = pandas.concat(frames, ignore_index=True)
-    for again in range(MOST if len(every) else 0):
+    for again in range(MOST if len(every) and not setting.small else 0):
         for rounds, new in beyond(every, winners(every, budgets), sizes).items():
             tried(f"{rounds}-more-{again}", rounds, new)
             added += 1

@@ -204,7 +204,7 @@ def test_values(f: Callable[..., Any], settings: Any, values: tuple[float, ...])
 
 @pytest.mark.plain
 @pytest.mark.parametrize(
-    ("omega", "n", "p", "b"), [(0.5, 3, 0.3, 2), (9, 10, 0.02, 32), (60, 1, 0.9, 1)]
+    ("omega", "n", "p", "b"), [(0.5, 3, 0.3, 2), (9, 10, 0.02, 32), (0.01, 1, 0.001, 1)]
 )
 def test_estimates_of_dasha_err_by_less_than_their_steps_allow(
     omega: float, n: float, p: float, b: float
