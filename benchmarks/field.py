@@ -12,6 +12,7 @@ data set.
 
     python benchmarks/field.py run --quick                                 # everything in miniature
     python benchmarks/field.py run a9a-label --import mine.py --add mine   # an algorithm of yours
+    python benchmarks/field.py run a9a-label --import mine.py --add mine --set decay=0.9
 """
 
 from __future__ import annotations
@@ -74,6 +75,9 @@ def _parser() -> argparse.ArgumentParser:
         each.add_argument("--only", nargs="+", default=[], metavar="NAME", help="algorithms")
         each.add_argument("--import", dest="files", action="append", default=[], metavar="FILE")
         each.add_argument("--add", nargs="+", default=[], metavar="NAME", help="algorithms to add")
+        each.add_argument(
+            "--set", nargs="+", default=[], metavar="NAME=VALUE", help="numbers of these"
+        )
         each.add_argument("--data-dir", metavar="DIR", help="folder of data files")
     run.add_argument("--out", type=Path, default=Path("results/field"), metavar="DIR")
     page = commands.add_parser("page", help="write the page and its pictures")
@@ -92,7 +96,7 @@ def _asked(asked: argparse.Namespace) -> tuple[list[Setting], tuple[Contender, .
     if asked.data_dir is not None:
         os.environ["JAXFL_DATA"] = asked.data_dir
     settings = [miniature(s) if asked.quick else s for s in named(asked.settings)]
-    among = tuple(map(added, asked.add)) or CONTENDERS
+    among = tuple(added(name, asked.set) for name in asked.add) or CONTENDERS
     known = [contender.name for contender in among]
     for name in asked.only:
         if name not in known:
@@ -147,7 +151,12 @@ def _run(asked: argparse.Namespace) -> None:
 
     def compute(setting: Setting, contender: Contender) -> None:
         nonlocal ds
-        found[setting.name, contender.name] = tune(job, setting, contender)
+        found[setting.name, contender.name] = tuned = tune(job, setting, contender)
+        if asked.add and not tuned.tried:
+            why = tuned.left_out.split("; ")[0].rstrip(".")
+            raise InputError(
+                f"{contender.name} has no cell: {why}", "--set NAME=VALUE sets numbers"
+            )
         ds = merged(ds, collected(found, among, **about))
         save(ds, file)
 

@@ -103,12 +103,20 @@ CONTENDERS = (
 )
 
 
-def added(name: str) -> Contender:
-    """An algorithm that a file of ``--import`` registered, or another of jaxfl, tuned by the rule."""
+def added(name: str, given: Sequence[str] = ()) -> Contender:
+    """An algorithm that a file of ``--import`` registered, or another of jaxfl, tuned by the rule.
+
+    ``given`` are its other numbers, as NAME=VALUE.
+    """
     names = algorithm(name).names
     if "lr" not in names or "eps" not in names:
         raise InputError(f"{name} cannot be added", "it needs the hyper-parameters lr and eps")
-    return _own(name)
+    try:
+        fixed = {key: float(value) for key, value in (text.split("=") for text in given)}
+    except ValueError:
+        wrong = f"--set {' '.join(given)} is not of the form NAME=VALUE"
+        raise InputError(wrong, "write --set decay=0.9") from None
+    return _own(name, fixed=fixed)
 
 
 def knobs(contender: Contender, setting: Setting, rounds: int) -> dict[str, Sequence[float]]:

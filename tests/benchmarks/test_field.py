@@ -221,8 +221,31 @@ def test_unknown_names_are_refused(tiny: Setting) -> None:
         named(["huge"])
 
 
-@pytest.mark.parametrize("words", ["run a9a-label --only nope", "page --data-set no.nc"])
-def test_what_there_is_not_is_one_sentence(words: str, capsys: pytest.CaptureFixture[str]) -> None:
+NEEDY = """
+import jaxfl, optax
+
+@jaxfl.register
+def needy():
+    free = jaxfl.types.Param("decay", "a number without a default")
+    make = lambda hp: optax.sgd(hp["decay"])
+    server = jaxfl.servers.optimizer(make, (free, jaxfl.servers.LR))
+    return jaxfl.algorithm("ldp_sgd", server=server)
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("run tiny --only nope", "There is no algorithm 'nope' here"),
+        ("page --data-set no.nc", "There is no data set no.nc"),
+        ("run tiny --import {} --add needy --out {}", "needy needs decay, which nothing sets"),
+        ("run tiny --import {} --add needy --out {} --set decay", "is not of the form NAME=VALUE"),
+    ],
+)
+def test_what_there_is_not_is_one_sentence(
+    words: str, said: str, tiny: Setting, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "needy.py").write_text(NEEDY)
     with pytest.raises(SystemExit):
-        script("benchmarks/field").main(words.split())
-    assert "There is no" in capsys.readouterr().err
+        script("benchmarks/field").main(words.format(tmp_path / "needy.py", tmp_path).split())
+    assert said in capsys.readouterr().err
