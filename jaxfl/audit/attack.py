@@ -14,7 +14,7 @@ import dataclasses
 import functools
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeAlias
 
 import jax
@@ -31,7 +31,7 @@ from jaxfl.core.errors import require
 from jaxfl.core.params import whole
 from jaxfl.core.types import Algorithm, Array, Hyper, Key, Problem
 from jaxfl.privacy.accountants import Guarantee, epsilon
-from jaxfl.privacy.decisions import certify, family
+from jaxfl.privacy.decisions import certify, family, reached
 from jaxfl.privacy.events import AnyEvent, LocalSteps, Mean, Stated, Status, Unproven, plain_events
 from jaxfl.privacy.gaussian import check_delta
 
@@ -71,6 +71,7 @@ class AuditResult(NamedTuple):
     seconds: float
     described: float | None = None  # of an event on which no proof rests
     unseen: tuple[str, ...] = ()  # what the attack does not look at, where nothing is proven
+    power: Mapping[float, float] = {}  # true positive rates, at least, by the false positive rate
 
     @property
     def refutes_proof(self) -> bool:
@@ -195,6 +196,7 @@ def audit(
         seconds=time.perf_counter() - began,
         described=described,
         unseen=() if setup.proven else unseen(setup, turning),
+        power=reached(chosen, bounding, confidence),
     )
 
 

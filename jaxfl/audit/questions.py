@@ -48,7 +48,7 @@ from jaxfl.core.errors import InputError, require
 from jaxfl.core.params import at_most_one, choice, closest, exactly_one
 from jaxfl.core.types import Algorithm, ProblemFacts
 from jaxfl.engine.runs import honest
-from jaxfl.privacy import accountants, calibration
+from jaxfl.privacy import accountants, calibration, statements
 from jaxfl.privacy import dp_event as exports
 from jaxfl.privacy.claims import Claim, understates
 from jaxfl.privacy.events import (
@@ -87,7 +87,8 @@ def account(
 
     ``runs`` adds the eps of the best of that many runs (:func:`jaxfl.privacy.best_of`; ``seen="winner"``
     if the others stay secret).  ``**{"as": "dp-event"}`` adds the event as text of
-    a ``dp_accounting.DpEvent``, and the accountant for it.  A calculator answers its one question.
+    a ``dp_accounting.DpEvent``, and the accountant for it, and ``"card"`` the facts of a
+    :class:`jaxfl.privacy.statements.Card`.  A calculator answers its one question.
 
     >>> numbers = {"samples": 3256, "rounds": 25, "clip": 0.5, "sigma": 0.00570, "delta": 1e-3}
     >>> found = account("cdp_sgd", batch=10, **numbers)
@@ -99,7 +100,7 @@ def account(
         return {"kind": key, **_call(key, CALCULATORS[key], checked(params))}
     runs, form = params.pop("runs", None), params.pop("as", None)
     if form is not None:
-        choice("as", form, ("dp-event",))
+        choice("as", form, ("dp-event", "card"))
         require(params.get("delta"), "needs delta", "give delta instead of eps", **{"as": form})
     numbers, asked = _split(params)
     sigma, delta, eps = asked.get("sigma"), asked.get("delta"), asked.get("eps")
@@ -128,6 +129,8 @@ def account(
         return {**out, **question.proven(accountants.delta(event, eps, method)), **question.assumed}
     proven = accountants.epsilon(event, delta, method)
     out |= question.proven(proven) | question.assumed
+    if form == "card":
+        return out | _card(event, delta, method)
     if form is not None:
         exported = {"dp_event": repr(exports.export(event, delta).event)}
         return {**out, **exported, "dp_accountant": exports.accountant(event, delta)}
@@ -140,6 +143,12 @@ def account(
         at = accountants.delta(event, claim.eps, method).delta if claim.eps < math.inf else 0.0
         out |= {"claimed_eps": claim.eps, **_beside(claim, at, proven.eps)}
     return out
+
+
+def _card(event: AnyEvent, delta: float, method: str | None) -> dict[str, Any]:
+    names = ("neighbours", "seen", "mu", "floor", "regret", "rates", "profile")
+    facts = statements.card(event, delta, method=method).facts()
+    return {name: facts[name] for name in names}
 
 
 def calibrate(

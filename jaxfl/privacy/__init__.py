@@ -29,6 +29,8 @@
   what a sum of it proves
 * :mod:`~jaxfl.privacy.reports` -- reports: the claimed and the proven eps, delta at the claimed
   eps, and a red flag
+* :mod:`~jaxfl.privacy.statements` -- statements about a mechanism that a reader can use: mu, rates
+  of an attack, and the profile itself
 * :mod:`~jaxfl.privacy.selection` -- the privacy cost of choosing the best of several runs by a
   score of the private data
 

@@ -23,7 +23,9 @@ import functools
 import math
 import operator
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
 
 from jaxfl.core.errors import InputError, require
 from jaxfl.core.foreign import CALM
@@ -43,15 +45,26 @@ from jaxfl.privacy.events import (
     described,
     wrappers,
 )
-from jaxfl.privacy.gaussian import check_delta, check_eps, gdp_delta, gdp_eps
+from jaxfl.privacy.gaussian import Floats, check_delta, check_eps, gdp_delta, gdp_eps
 from jaxfl.privacy.mixtures import Chain, coins_delta, coins_eps
 from jaxfl.privacy.pld import Part, compose
 from jaxfl.privacy.profiles import Gaussian, Shown, theorem_k
 from jaxfl.privacy.releases import METHODS, Release, releases, snapshot
 from jaxfl.privacy.rings import ring_delta, ring_eps
 
-__all__ = ["METHODS", "STATUS", "Guarantee", "check_event", "closed_form", "delta", "epsilon"]
+__all__ = [
+    "METHODS",
+    "STATUS",
+    "Curve",
+    "Guarantee",
+    "check_event",
+    "closed_form",
+    "delta",
+    "epsilon",
+    "profile",
+]
 
+Curve: TypeAlias = Callable[[Floats], Floats]  # an upper bound on delta at any eps >= 0
 
 STATUS: dict[str, str] = {
     Status.ESTABLISHED: "established: by published accountants",
@@ -79,6 +92,7 @@ class Bound(NamedTuple):
     method: str
     status: Status
     mu: float | None = None  # of GDP, where it is all of it; inversely proportional to the noise
+    curve: Callable[[float], Curve] | None = None  # by the least delta that matters; None: by eps
 
 
 @CALM
@@ -86,6 +100,19 @@ def epsilon(event: AnyEvent, delta: float, method: str | None = None) -> Guarant
     """The proven eps at this delta."""
     check_event(event, method)
     return _guarantee(event, method, delta=check_delta(delta))
+
+
+@CALM
+def profile(event: AnyEvent, floor: float, method: str | None = None) -> Curve:
+    """An upper bound on delta at any eps >= 0, precise where delta is above ``floor``."""
+    check_event(event, method)
+    event = described(event)
+    if isinstance(event, Phases):
+        parts = [profile(part, floor, method) for part in event.events]
+        return lambda eps: np.max([part(eps) for part in parts], axis=0)
+    curves = [bound.curve(floor) if bound.curve else _joined(bound, floor)
+              for bound in _bounds(event, method)]  # fmt: skip
+    return lambda eps: np.min([curve(eps) for curve in curves], axis=0)
 
 
 @CALM
@@ -177,6 +204,26 @@ def _bounds(event: AnyEvent, method: str | None) -> list[Bound]:
     return [_bounded_batches(bound, eta) for bound in bounds] if eta > 0 else bounds
 
 
+def _joined(bound: Bound, floor: float) -> Curve:
+    """The bound at some delta, joined by straight lines in e^eps, in which delta(eps) is convex."""
+    deltas = np.geomspace(floor, 0.5, 17)
+    found = np.array([bound.eps(float(delta)) for delta in deltas])
+    eps, last = np.unique(found[np.isfinite(found)], return_index=True)
+    least = np.minimum.accumulate(deltas[np.isfinite(found)][last])
+    if not eps.size or eps[0] > 0:
+        eps, least = np.append(0.0, eps), np.append(1.0, least)
+
+    def curve(at: Floats) -> Floats:
+        k = np.clip(np.searchsorted(eps, at, side="right") - 1, 0, max(eps.size - 2, 0))
+        k, after = np.minimum(k, eps.size - 1), np.minimum(k + 1, eps.size - 1)
+        wide, gone = np.minimum(eps[after] - eps[k], 700.0), np.minimum(at - eps[k], 700.0)
+        share = np.expm1(gone) / np.where(wide > 0, np.expm1(wide), 1.0)
+        inside = least[k] + np.clip(share, 0.0, 1.0) * (least[after] - least[k])
+        return np.asarray(np.where(at >= eps[-1], least[-1], inside))
+
+    return curve
+
+
 def _flat(event: Described) -> list[Event | NoClaim]:
     if isinstance(event, Phases):
         raise InputError(
@@ -189,7 +236,13 @@ def _flat(event: Described) -> list[Event | NoClaim]:
 
 
 def _nothing(why: str) -> Bound:
-    return Bound(lambda delta: math.inf, lambda eps: 1.0, why, Status.NONE)
+    return Bound(
+        lambda delta: math.inf,
+        lambda eps: 1.0,
+        why,
+        Status.NONE,
+        curve=lambda floor: lambda eps: np.ones_like(eps),
+    )
 
 
 def _on_rings(plain: list[Event]) -> Bound:
@@ -222,6 +275,7 @@ def _composed(all_releases: list[Release]) -> Bound:
             f"{names}: GDP, closed form",
             status,
             mu,
+            lambda floor: lambda eps: np.asarray(gdp_delta(mu, eps)),
         )
     first = parts[0].profile
     if len(parts) == 1 and isinstance(first, Shown) and len(first.w) == 2:
@@ -245,7 +299,11 @@ def _pld(parts: list[Part], name: str, status: Status) -> Bound:
     def delta(eps: float) -> float:
         return max(float(compose(parts, eps=eps, reverse=r).delta(eps)) for r in sides)
 
-    return Bound(eps, delta, f"{name}: PLD", status)
+    def curve(floor: float) -> Curve:
+        both = [compose(parts, delta=floor, reverse=r).delta for r in sides]
+        return lambda eps: np.max([one(eps) for one in both], axis=0)
+
+    return Bound(eps, delta, f"{name}: PLD", status, curve=curve)
 
 
 def _chained(event: Event, method: str | None) -> list[Bound]:
@@ -278,9 +336,15 @@ def _bounded_batches(bound: Bound, eta: float) -> Bound:
     def eps(delta: float) -> float:
         return bound.eps(delta - eta) if delta > eta else math.inf
 
+    def curve(floor: float) -> Curve:
+        rest = max(floor - eta, 0.1 * floor)
+        one = bound.curve(rest) if bound.curve else _joined(bound, rest)
+        return lambda eps: np.minimum(1.0, one(eps) + eta)
+
     return Bound(
         eps,
         delta,
         f"{bound.method}, batches of bounded size (which adds {eta:.2g} to delta)",
         bound.status,
+        curve=curve,
     )

@@ -27,7 +27,9 @@ from jaxfl.privacy.pld import Part, compose
 from jaxfl.privacy.profiles import Gaussian
 from jaxfl.privacy.releases import releases
 
-__all__ = ["Bound", "Family", "Rule", "certify", "choose", "family"]
+__all__ = ["FPR", "Bound", "Family", "Rule", "certify", "choose", "family", "reached"]
+
+FPR = (0.01, 0.001)
 
 THRESHOLDS = 512  # candidates per statistic
 LOSSES = np.concatenate([[0.0], np.geomspace(1e-3, 100.0, 500)])  # eps where curves are compared
@@ -199,6 +201,26 @@ def certify(
     if found.curve is not None and guess is not None and guess >= plain(*chosen):
         return found._replace(lower=found.curve, rule=curve_rule)
     return found._replace(lower=found.plain)
+
+
+def reached(
+    chosen: tuple[Floats, Floats],
+    bounding: tuple[Floats, Floats],
+    confidence: float,
+    fpr: tuple[float, ...] = FPR,
+) -> dict[float, float]:
+    """Lower limits of the true positive rates of tests whose false positive rates are proven to be so low.
+
+    A test is chosen by some runs, of which at most a third as many are false positives, and bounded by
+    others.  A rate that these are too few for is left out.
+    """
+    out: dict[float, float] = {}
+    for most in fpr:
+        allowed = most / 3 * chosen[0].shape[0]
+        rule = choose(*chosen, lambda a, b, n=allowed: np.where(b <= n, a, -np.inf))  # type: ignore[misc]
+        p, f = limits(*rule.counts(*bounding), bounding[0].shape[0], confidence)
+        out |= {most: float(p)} if f <= most else {}
+    return out
 
 
 def family(event: AnyEvent | None) -> Family | None:

@@ -22,7 +22,8 @@ sampling with replacement                   no accountant of dp_accounting yet
 
 Under REPLACE_ONE the accountants of dp_accounting read a Gaussian's multiplier differently, and the
 export follows each: ``PLDAccountant`` relates it to the norm of one record (two records are twice as far
-apart), ``RdpAccountant`` to the distance of two.  Disjoint phases export the worst phase at this delta, and
+apart), ``RdpAccountant`` to the distance of two, which google/differential-privacy#464 may change: a
+probe refuses it then.  Disjoint phases export the worst phase at this delta, and
 an event of which nothing is proven a ``NonPrivateDpEvent``.  Where parts are the user's own, or the event
 is, the export warns: another tool then proves what they describe, and not what they do.
 
@@ -133,7 +134,7 @@ def _probe(name: str, relation: str) -> None:
                 f"The {name} of this dp_accounting gives eps = {eps:.4g} for {event} under "
                 f"{relation}, where {exact:.4g} is right"
             ),
-            "use the version that the tests of jaxfl use, 0.6.0",
+            "install the version that exports are written for: pip install 'dp-accounting>=0.6,<0.7'",
         )
 
 

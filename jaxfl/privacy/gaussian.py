@@ -24,6 +24,7 @@ __all__ = [
     "gdp_delta",
     "gdp_eps",
     "gdp_mu",
+    "gdp_power",
     "zcdp_eps",
     "zcdp_rho",
 ]
@@ -72,6 +73,13 @@ def gdp_eps(mu: Numbers, delta: Numbers) -> Any:
     eps = bisect(lambda e: gdp_delta(safe, e) <= delta, np.zeros_like(safe), top)
     eps = np.where(gdp_delta(safe, 0.0) <= delta, 0.0, eps)
     return np.where((delta <= 0) & (mu > 0) | np.isinf(mu), np.inf, eps)[()]
+
+
+def gdp_power(mu: Numbers, fpr: Numbers) -> Any:
+    """``Phi(Phi^-1(fpr) + mu)``: the true positive rate of the best test between N(0, 1) and N(mu, 1)."""
+    from scipy.special import ndtr, ndtri
+
+    return ndtr(ndtri(fpr) + mu)[()]
 
 
 def gdp_mu(eps: float, delta: float) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from jaxfl.privacy.accountants import delta as delta_of
 from jaxfl.privacy.claims import Claim, Condition, understates
 from jaxfl.privacy.events import AnyEvent, NoClaim, Status, protects, until
 from jaxfl.privacy.gaussian import Floats
+from jaxfl.privacy.statements import Card, card
 
 __all__ = ["PUBLIC", "Report", "report", "spent"]
 
@@ -39,10 +40,23 @@ class Report(NamedTuple):
     conditions: tuple[Condition, ...] = ()
     note: str = ""  # a statement that does not hold
     event: AnyEvent = NoClaim("not recorded")  # what was accounted for
+    asked: str | None = None  # the method by which, where one was named
 
     def dp_event(self) -> exports.Export:
         """The event as a ``dp_accounting.DpEvent``, with its relation and its accountant."""
         return exports.export(self.event, self.delta)
+
+    def card(self, floor: float | None = None, audited: Any = None) -> Card:
+        """mu down to a ``floor`` of delta, rates of attacks, and the profile  [:mod:`.statements`]."""
+        return card(
+            self.event,
+            self.delta,
+            floor=floor,
+            method=self.asked,
+            claimed=self.claimed,
+            assumes=PUBLIC,
+            audited=audited,
+        )
 
     def __str__(self) -> str:
         status = f" ({STATUS[self.status]})" if self.status else ""
@@ -92,6 +106,7 @@ def report(
         source,
         conditions,
         event=event,
+        asked=method,
     )
 
 

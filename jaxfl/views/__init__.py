@@ -10,6 +10,8 @@
   curves of sweeps and of runs
 * :mod:`~jaxfl.views.selection` -- the best step size of every setting, and a note on the privacy
   cost of the choice
+* :mod:`~jaxfl.views.statements` -- privacy cards side by side, and the trade-off of a proof, a claim
+  and an audit in one picture
 * :mod:`~jaxfl.views.tables` -- tables of results, as text, CSV, LaTeX and Markdown: one row per
   cell, two results side by side, and the cost of reaching a target
 * :mod:`~jaxfl.views.words` -- numbers, units and names of axes as texts
@@ -19,11 +21,13 @@ from jaxfl.core.links import Links
 from jaxfl.views.cells import final, restrict
 from jaxfl.views.plots import draw, figures
 from jaxfl.views.selection import Selection, select
+from jaxfl.views.statements import cards, trade_off
 from jaxfl.views.tables import compare, table, to_target
 
 __all__ = [
     "Links",
     "Selection",
+    "cards",
     "compare",
     "draw",
     "figures",
@@ -32,4 +36,5 @@ __all__ = [
     "select",
     "table",
     "to_target",
+    "trade_off",
 ]

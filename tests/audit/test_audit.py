@@ -20,9 +20,9 @@ from jaxfl.audit.attack import audit
 from jaxfl.audit.checks import one_run_audit, sensitivity
 from jaxfl.core.types import Algorithm, Cost, Info, Param, ProblemFacts
 from jaxfl.privacy import limits as bounds
-from jaxfl.privacy.decisions import certify, family
+from jaxfl.privacy.decisions import certify, family, reached
 from jaxfl.privacy.events import AnyEvent, Event, Mean, Sampling
-from jaxfl.privacy.gaussian import gdp_eps, gdp_mu
+from jaxfl.privacy.gaussian import gdp_eps, gdp_mu, gdp_power
 
 pytestmark = pytest.mark.once
 
@@ -77,6 +77,23 @@ def test_bounds_exceed_a_gaussians_eps_as_seldom_as_stated() -> None:
     for which in ("plain", "curve", "lower"):
         assert sum(getattr(each, which) > truth for each in found) <= most(80, alpha)
     assert np.median([each.lower for each in found]) > 0.7 * truth
+
+
+@pytest.mark.plain
+def test_power_that_is_reached_exceeds_that_of_the_best_test_as_seldom_as_stated() -> None:
+    rng, trials, alpha, mu = np.random.default_rng(3), 150, 0.1, 2.0
+    above, found = 0, list[float]()
+    for _ in range(trials):
+        Q = rng.normal(size=(12_000, 1))
+        P = mu + rng.normal(size=(12_000, 1))
+        power = reached((P[:4000], Q[:4000]), (P[4000:], Q[4000:]), 1 - alpha)
+        above += power.get(0.01, 0.0) > gdp_power(mu, 0.01)
+        found.append(power.get(0.01, 0.0))
+    assert above <= most(trials, alpha)
+    assert np.median(found) > 0.6 * gdp_power(mu, 0.01)
+    few = reached((P[:400], Q[:400]), (P[400:1200], Q[400:1200]), 1 - alpha)
+    assert 0.001 not in few  # too few runs say nothing
+    assert reached((Q, Q), (Q, Q), 0.95).get(0.01, 0.0) <= 0.01
 
 
 def test_without_a_curve_bounds_hold_for_any_mechanism() -> None:

@@ -1,6 +1,7 @@
 """Exported events: the accountants of dp_accounting prove the same of them."""
 
 import json
+import tomllib
 from typing import Any
 
 import jax
@@ -9,6 +10,7 @@ from dp_accounting import GaussianDpEvent
 from dp_accounting.pld import PLDAccountant
 from dp_accounting.rdp import RdpAccountant
 from rows import a_problem
+from scripts import ROOT
 from told import Shell, refused
 
 import jaxfl
@@ -141,15 +143,38 @@ def test_exports_of_different_relations_do_not_compose() -> None:
     refused(lambda: none.epsilon(DELTA), "no accountant")
 
 
-def test_the_convention_of_their_accountant_is_probed(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Other(PLDAccountant):
+@pytest.mark.parametrize(
+    ("place", "event", "multiplier", "eps"),
+    [
+        pytest.param("pld.PLDAccountant", COINS, 1.0, "9.99", marks=pytest.mark.plain),
+        # twice the sensitivity under replace-one, as a change of theirs would have it
+        pytest.param("rdp.RdpAccountant", SUBSETS, 0.5, "10.73", marks=pytest.mark.plain),
+    ],
+)
+def test_the_convention_of_their_accountant_is_probed(
+    place: str, event: Event, multiplier: float, eps: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    theirs = {"pld.PLDAccountant": PLDAccountant, "rdp.RdpAccountant": RdpAccountant}[place]
+
+    class Other(theirs):  # type: ignore[misc, valid-type]
         def compose(self, event: Any, count: int = 1) -> Any:
-            return super().compose(GaussianDpEvent(1.0), count)
+            return super().compose(GaussianDpEvent(multiplier), count)
 
     _probe.cache_clear()
-    monkeypatch.setattr("dp_accounting.pld.PLDAccountant", Other)
-    refused(lambda: export(COINS, DELTA), "under REPLACE_ONE, where 4.377 is right")
+    assert (
+        export(event, DELTA).accountant == place[4:]
+    )  # what is installed reads exports as they are
     _probe.cache_clear()
+    monkeypatch.setattr(f"dp_accounting.{place}", Other)
+    said = f"gives eps = {eps}.* under REPLACE_ONE, where 4.377 is right.*dp-accounting>=0.6,<0.7"
+    refused(lambda: export(event, DELTA), said)
+    _probe.cache_clear()
+
+
+def test_the_version_whose_convention_is_exported_is_pinned() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    pins = [need for extra in project["optional-dependencies"].values() for need in extra]
+    assert "dp-accounting>=0.6,<0.7" in pins
 
 
 @pytest.mark.parametrize(

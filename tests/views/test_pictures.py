@@ -3,6 +3,7 @@
 import itertools
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import grids
@@ -13,10 +14,13 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.image import imread
 from matplotlib.text import Text
+from scipy.stats import norm
 from told import mistakes, refused
 
 import jaxfl
 from jaxfl.engine import results
+from jaxfl.privacy import Event, Mean, Sampling
+from jaxfl.privacy.statements import card
 from jaxfl.views import ink, plots
 from jaxfl.views.cells import Grid, restrict
 from jaxfl.views.ink import PALETTE
@@ -473,3 +477,30 @@ def test_a_run_that_diverged_ends_in_a_cross(ds: xarray.Dataset, bad: float, fir
             crosses = [line for line in ax.get_lines() if line.get_marker() == "X"]
             assert crosses
             assert np.ravel(ax.get_lines()[-1].get_ydata())[-1] < 1e6
+
+
+def test_a_trade_off_has_proof_claim_and_audit(tmp_path: Path) -> None:
+    mu, audited = (
+        2.0,
+        SimpleNamespace(_asdict=lambda: {"lower": 1.0, "confidence": 0.95, "power": {0.01: 0.2}}),
+    )
+    event = Event(Sampling("full", 100, 100), Mean(1.0), 2 / 100 * 20**0.5 / mu, 20)
+    found = card(event, 1e-5, claimed=1.0, audited=audited)
+    figure = jaxfl.views.trade_off(found, tmp_path / "a.png", title="mine")
+    assert legend(figure) == [
+        "no attack",
+        "proven",
+        "Gaussian, μ = 2",
+        "claimed, ε = 1",
+        "reached by an audit",
+    ]
+    none, proven, gaussian, claimed, audit = panels(figure)[0].get_lines()
+    fpr = np.asarray(proven.get_xdata())
+    np.testing.assert_allclose(gaussian.get_ydata(), norm.cdf(norm.ppf(fpr) + mu))
+    np.testing.assert_allclose(proven.get_ydata(), gaussian.get_ydata(), rtol=2e-2)
+    assert (proven.get_ydata() >= gaussian.get_ydata() * (1 - 1e-9)).all()
+    assert claimed.get_ydata()[0] == pytest.approx(np.e * fpr[0] + 1e-5)
+    assert (*audit.get_xdata(), *audit.get_ydata()) == (0.01, 0.2)
+    np.testing.assert_array_equal(none.get_ydata(), fpr)
+    assert "at δ = 1e-5 proven" in words(figure).replace("\n", " ")
+    assert (tmp_path / "a.png").exists()

@@ -3,6 +3,7 @@
 import csv
 import io
 import math
+from types import SimpleNamespace
 from typing import Any
 
 import grids
@@ -14,8 +15,12 @@ from told import refused
 
 import jaxfl
 from jaxfl.engine import results
+from jaxfl.privacy import Event, Mean, NoClaim, Sampling
+from jaxfl.privacy.gaussian import gdp_eps, gdp_power
+from jaxfl.privacy.statements import card
 from jaxfl.views.cells import IN_SHORT, Grid, final, restrict
 from jaxfl.views.selection import select
+from jaxfl.views.statements import cards
 from jaxfl.views.tables import BROKEN, FLAG, UNPROVEN, Column, Estimate, Table, compare, table
 from jaxfl.views.words import estimate, number, prefix
 
@@ -212,6 +217,26 @@ def test_a_table_as_text_and_as_csv() -> None:
     ]
     frame = hostile().to_pandas()
     assert [frame[name].dtype for name in ("x", "x_se", "w", "best")] == [float, float, float, bool]
+
+
+def test_cards_are_rows_with_what_they_protect() -> None:
+    full = Event(Sampling("full", 100, 100), Mean(1.0), 0.05, 20)
+    audited = SimpleNamespace(
+        _asdict=lambda: {"lower": 1.0, "confidence": 0.95, "power": {0.01: 0.2}}
+    )
+    found = cards(
+        {"a_b": card(full, 1e-5, audited=audited), "none": card(NoClaim("no noise is known"), 1e-5)}
+    )
+    mu = 2 / 100 * 20**0.5 / 0.05
+    (row, none) = found.facts()["rows"]
+    assert (row["mu"], row["tpr_0.01"]) == (pytest.approx(mu), pytest.approx(gdp_power(mu, 0.01)))
+    assert (row["proven_eps"], row["reached_0.01"]) == (pytest.approx(gdp_eps(mu, 1e-5)), 0.2)
+    assert (none["mu"], none["proven_eps"], none["tpr_0.001"]) == (None, None, 1.0)
+    assert r"a\_b & $8.721$" in found.latex()
+    assert (
+        "a_b: protects one record of one client, replaced by another; the adversary sees"
+        in found.text()
+    )
 
 
 def test_latex_is_escaped() -> None:

@@ -1,0 +1,226 @@
+"""Statements about a mechanism that a reader can use: mu, rates of an attack, and the profile itself.
+
+The profile delta(eps), eps >= 0, is that of the worse direction, so that all curves here are symmetric.
+The trade-off curve of a mechanism, the least false negative rate at a false positive rate alpha, is
+``f(alpha) = max_eps max(0, 1 - delta - e^eps alpha, e^-eps (1 - delta - alpha))`` [Dong, Roth, Su, 2022].
+Any set of eps gives a lower bound on f, and with it an upper bound on the power of every attack.
+
+J. F. Gomez, B. Kulynych, G. Kaissis, J. Hayes, B. Balle, A. Honkela: (eps, delta) Considered Harmful.
+2025.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from jaxfl.core.errors import require
+from jaxfl.core.foreign import CALM
+from jaxfl.privacy.accountants import STATUS, Curve, closed_form, epsilon, profile
+from jaxfl.privacy.decisions import FPR
+from jaxfl.privacy.events import NEIGHBOURS, OBSERVED, AnyEvent, Unproven, plain_events, wrappers
+from jaxfl.privacy.gaussian import Floats, bisect, check_delta, gdp_delta, gdp_power
+
+__all__ = ["Card", "card", "gaussian_above", "power", "power_at", "regret", "trade_off"]
+
+SHARP = 1e-4  # relative: how far mu may be above the least one
+POINTS = 128  # of a profile that a card carries, beside eps = 0
+MOST = 1 << 15  # places where a curve is looked at
+
+
+class Card(NamedTuple):
+    """What is proven of a run, as a reader may use it.
+
+    ``mu`` is the least for which ``delta(eps) <= gdp_delta(mu, eps)`` wherever delta(eps) is at least
+    ``floor``: so ``delta(eps) <= max(gdp_delta(mu, eps), floor)`` for all eps.  ``regret`` is how far that
+    Gaussian curve lies below the proven one, in both error rates [Gomez et al., 2025].  ``rates`` holds,
+    for each false positive rate, the largest true positive rate of any attack.  Straight lines in e^eps
+    between the points of the profile are an upper bound, too, and so is its last delta beyond them.
+    """
+
+    eps: float
+    delta: float
+    method: str
+    status: str
+    claimed: float | None
+    unit: str
+    neighbours: str
+    seen: str
+    mu: float
+    floor: float
+    regret: float
+    rates: Mapping[float, float]
+    profile: tuple[tuple[float, float], ...]  # pairs of eps and delta
+    rests_on: tuple[str, ...]  # what the user states or declares; empty: on nothing of that kind
+    assumes: str = ""
+    audited: Mapping[str, Any] | None = None  # facts of an audit: lower, confidence, runs, power
+
+    def facts(self) -> dict[str, Any]:
+        """For JSON."""
+        eps, delta = zip(*self.profile, strict=True) if self.profile else ((), ())
+        rates = {f"{fpr:g}": rate for fpr, rate in self.rates.items()}
+        return {**self._asdict(), "rates": rates, "profile": {"eps": eps, "delta": delta}}
+
+    def lines(self) -> list[tuple[str, str]]:
+        """What each fact is, and the fact in words."""
+        if math.isinf(self.eps):
+            return [("proven", f"none at delta {self.delta:.3g}: {self.method}")]
+        status = STATUS.get(self.status, "")
+        out = [
+            ("proven", f"eps {self.eps:.4g} at delta {self.delta:.3g}: {self.method} ({status})"),
+            ("protects", self.neighbours),
+            ("adversary", f"sees {self.seen}"),
+            (
+                "mu",
+                f"{self.mu:.4g}, wherever delta is at least {self.floor:.3g}; regret {self.regret:.2g}",
+            ),
+        ]
+        out += [
+            (
+                f"at {100 * fpr:g} % FPR",
+                f"true positive rate at most {100 * rate:.3g} %{self._reached(fpr)}",
+            )
+            for fpr, rate in self.rates.items()
+        ]
+        if self.claimed is not None:
+            out.append(("claimed", f"eps {self.claimed:.4g}, by the paper's formula"))
+        if self.audited is not None:
+            sure = f"{100 * float(self.audited['confidence']):g} % confidence"
+            out.append(("audited", f"eps at least {float(self.audited['lower']):.4g}, at {sure}"))
+        out.append(("rests on", "; ".join(self.rests_on) or "parts of jaxfl alone"))
+        return [*out, ("assumes", self.assumes)] if self.assumes else out
+
+    def _reached(self, fpr: float) -> str:
+        power = (self.audited or {}).get("power") or {}
+        return f"; an audit reached {100 * power[fpr]:.3g} %" if fpr in power else ""
+
+    def __str__(self) -> str:
+        width = max(len(name) for name, _ in self.lines())
+        return "\n".join(f"{name:{width}}  {words}" for name, words in self.lines())
+
+
+def card(
+    event: AnyEvent,
+    delta: float,
+    *,
+    floor: float | None = None,
+    method: str | None = None,
+    claimed: float | None = None,
+    assumes: str = "",
+    audited: Any = None,
+) -> Card:
+    """The card of an event; ``floor`` is by default delta, ``audited`` a result of :func:`jaxfl.audit`."""
+    found, floor = epsilon(event, delta, method), check_delta(delta if floor is None else floor)
+    first = next(plain_events(event), None)
+    mu, lost, rates, points = _numbers(event, floor, method)
+    rests = [w.why if isinstance(w, Unproven) else STATUS[w.status] for w in wrappers(event)]
+    return Card(
+        found.eps,
+        delta,
+        found.method,
+        found.status,
+        claimed,
+        "" if first is None else first.unit,
+        "" if first is None else NEIGHBOURS[first.unit, first.adjacency],
+        "" if first is None else OBSERVED[first.trust],
+        mu,
+        floor,
+        lost,
+        rates,
+        points,
+        tuple(dict.fromkeys(rests)),
+        assumes,
+        None if audited is None else audited._asdict(),
+    )
+
+
+@functools.lru_cache(maxsize=1024)
+@CALM
+def _numbers(
+    event: AnyEvent, floor: float, method: str | None
+) -> tuple[float, float, dict[float, float], tuple[tuple[float, float], ...]]:
+    """mu, regret, rates and the profile."""
+    top = epsilon(event, floor, method).eps
+    if math.isinf(top):  # no Gaussian curve lies below
+        return math.inf, math.nan, dict.fromkeys(FPR, 1.0), ()
+    exact, curve = closed_form(event, method), profile(event, floor, method)
+    mu = gaussian_above(curve, top) if exact is None else exact
+    rates = {fpr: power(curve, top, fpr) if exact is None else gdp_power(mu, fpr) for fpr in FPR}
+    lost = regret(curve, top, mu) if exact is None else 0.0
+    eps = np.linspace(0.0, top, POINTS + 1)
+    points = zip(eps.tolist(), np.asarray(curve(eps)).tolist(), strict=True)
+    return mu, lost, rates, tuple(points)
+
+
+def gaussian_above(curve: Curve, top: float) -> float:
+    """The least mu with ``gdp_delta(mu, eps) >= curve(eps)`` for all eps up to ``top``, from above.
+
+    Between two places delta is at most that of the left one, and the Gaussian's at least that of the right
+    one.  Intervals where this leaves room are halved.
+    """
+    eps = np.linspace(0.0, 1.0, 257) ** 2 * top
+    while True:
+        delta = np.asarray(curve(eps))
+        least, most = _mu(eps, delta).max(), _mu(eps[1:], delta[:-1])
+        wide = most > (1 + SHARP) * least
+        if not wide.any() or eps.size > MOST or math.isinf(least):
+            return float(max(least, most.max()))
+        eps = np.sort(np.append(eps, (eps[1:] + eps[:-1])[wide] / 2))
+
+
+def _mu(eps: Floats, delta: Floats) -> Floats:
+    """The least mu with ``gdp_delta(mu, eps) >= delta``, from above."""
+    high = 2 * np.sqrt(eps) + 80.0
+    found = bisect(lambda mu: gdp_delta(mu, eps) >= delta, np.zeros_like(eps), high)
+    found = np.where(delta <= 0, 0.0, found)
+    return np.asarray(np.where(gdp_delta(high, eps) < delta, np.inf, found))
+
+
+def power(curve: Curve, top: float, fpr: float) -> float:
+    """The largest true positive rate at this false positive rate: ``1 - f(fpr)``, from above."""
+    require(0 < fpr < 1, "must be above 0 and below 1", fpr=fpr)
+    low, high, best = 0.0, top, 1.0
+    for _ in range(4):  # closer and closer to where it is least
+        eps = np.linspace(low, high, 513)
+        rates = _powers(eps, curve(eps), np.array([fpr]))[0]
+        place, best = int(np.argmin(rates)), min(best, float(rates.min()))
+        low, high = float(eps[max(place - 1, 0)]), float(eps[min(place + 1, 512)])
+    return max(best, fpr)
+
+
+def _powers(eps: Floats, delta: Floats, fpr: Floats) -> Floats:
+    """What each (eps, delta) allows, in columns, at each false positive rate, in rows."""
+    alpha = fpr[:, None]
+    first = np.exp(np.minimum(eps, 700.0)) * alpha + delta
+    return np.asarray(np.minimum(first, 1 - np.exp(-eps) * np.maximum(1 - delta - alpha, 0.0)))
+
+
+def power_at(eps: Floats, delta: Floats, fpr: Floats) -> Floats:
+    """The largest true positive rates that all of these (eps, delta) together allow."""
+    return np.asarray(np.clip(_powers(eps, delta, fpr).min(axis=1), fpr, 1.0))
+
+
+def trade_off(curve: Curve, top: float, fpr: Sequence[float] | Floats) -> Floats:
+    """f at these false positive rates, from below."""
+    eps = np.linspace(0.0, 1.0, 1025) ** 2 * top
+    return 1 - power_at(eps, curve(eps), np.asarray(fpr, np.float64))
+
+
+def regret(curve: Curve, top: float, mu: float) -> float:
+    """The least k >= 0 with ``f(alpha + k) - k <= G_mu(alpha)`` for all alpha.
+
+    f is joined by straight lines between many alpha, which are above it.
+    """
+    some = np.geomspace(1e-7, 0.5, 600)
+    alpha = np.concatenate([[0.0], some, 1 - some[-2::-1], [1.0]])
+    f, G = trade_off(curve, top, alpha), 1 - gdp_power(mu, alpha)
+
+    def below(k: Floats) -> bool:
+        moved = np.interp(np.minimum(alpha + k, 1.0), alpha, f) - k
+        return bool((moved <= G + 1e-12).all())
+
+    return float(bisect(below, np.zeros(()), np.ones(()), 40)) if not below(np.zeros(())) else 0.0

@@ -1,0 +1,89 @@
+"""Privacy cards side by side, and the trade-off of a proof, a claim and an audit in one picture."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from jaxfl.privacy.gaussian import gdp_power
+from jaxfl.privacy.statements import Card, power_at
+from jaxfl.views import ink
+from jaxfl.views.ink import GREY, Line, Panel
+from jaxfl.views.tables import Table, Value, by_rows
+from jaxfl.views.words import number
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["cards", "trade_off"]
+
+LEAST = 1e-4  # false positive rate that a picture shows
+
+
+def cards(of: Mapping[str, Card]) -> Table:
+    """A row for each card, under its label; notes say what the statements protect and rest on."""
+    rates = sorted({fpr for card in of.values() for fpr in card.rates}, reverse=True)
+    reached = any((card.audited or {}).get("power") for card in of.values())
+    heads = {
+        "label": "",
+        "proven_eps": "proven ε",
+        "delta": "δ",
+        "mu": "μ",
+        "floor": "down to δ",
+        "regret": "regret",
+    }
+    heads |= {f"tpr_{fpr:g}": f"TPR at {100 * fpr:g} % FPR" for fpr in rates}
+    heads |= {f"reached_{fpr:g}": f"audit, {100 * fpr:g} %" for fpr in rates if reached}
+    rows: list[list[Value]] = []
+    for label, card in of.items():
+        known: list[Value] = [
+            None if math.isinf(v) or math.isnan(v) else v for v in (card.eps, card.mu, card.regret)
+        ]
+        row: list[Value] = [label, known[0], card.delta, known[1], card.floor, known[2]]
+        row += [card.rates.get(fpr) for fpr in rates]
+        row += [((card.audited or {}).get("power") or {}).get(fpr) for fpr in rates if reached]
+        rows.append(row)
+    notes = [
+        f"{label}: protects {card.neighbours}; the adversary sees {card.seen}; rests on "
+        f"{'; '.join(card.rests_on) or 'parts of jaxfl alone'}."
+        for label, card in of.items()
+        if card.neighbours
+    ]
+    return Table("", by_rows(heads, rows), (*notes, *_assumed(of)))
+
+
+def _assumed(of: Mapping[str, Card]) -> list[str]:
+    return [
+        f"Assumed: {words}." for words in dict.fromkeys(c.assumes for c in of.values()) if words
+    ]
+
+
+def trade_off(card: Card, path: str | Path | None = None, *, title: str = "") -> Figure:
+    """The largest true positive rate at each false positive rate: proven, of the Gaussian with mu, and of
+    the claimed eps, and what an audit reached.  ``path`` ends in .png, .pdf or .svg."""
+    fpr = np.geomspace(LEAST, 1.0, 300)
+    lines = [Line("no attack", fpr, fpr, None, GREY, 2, width=0.8)]
+    if card.profile:
+        eps, delta = np.array(card.profile).T
+        lines.append(Line("proven", fpr, power_at(eps, delta, fpr)))
+        lines.append(
+            Line(f"Gaussian, μ = {number(card.mu)}", fpr, gdp_power(card.mu, fpr), None, 2, 1)
+        )
+    if card.claimed is not None and math.isfinite(card.claimed):
+        claimed = power_at(np.array([card.claimed]), np.array([card.delta]), fpr)
+        lines.append(Line(f"claimed, ε = {number(card.claimed)}", fpr, claimed, None, 1, 3))
+    power = (card.audited or {}).get("power") or {}
+    if power:
+        at = Line("reached by an audit", [*power], [*power.values()], None, "#000000", "none", "o")
+        lines.append(at)
+    panel = Panel("", "false positive rate", "true positive rate", lines, True, True)
+    notes = [f"ε = {number(card.eps)} at δ = {number(card.delta)} proven."] * bool(card.profile)
+    notes += [f"Protected: {card.neighbours}; seen: {card.seen}."] * bool(card.neighbours)
+    figure = ink.picture(title, [[panel]], notes)
+    if path is not None:
+        ink.write(figure, Path(path))
+    return figure

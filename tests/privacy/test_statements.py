@@ -1,0 +1,184 @@
+"""Cards: mu, the power of attacks and the profile, against closed forms, brute force and other grids."""
+
+import itertools
+import json
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+from rows import a_problem
+from scipy.stats import norm
+from told import Shell
+
+import jaxfl
+from jaxfl.privacy import Event, Mean, NoClaim, Phases, Sampling, Sequence, delta, epsilon, svrg
+from jaxfl.privacy.accountants import profile
+from jaxfl.privacy.decisions import FPR
+from jaxfl.privacy.events import Probed, Unproven
+from jaxfl.privacy.gaussian import gdp_delta
+from jaxfl.privacy.statements import card, gaussian_above, power, regret, trade_off
+
+pytestmark = pytest.mark.once
+
+
+def event(scheme: str = "poisson", sigma: float = 0.3, b: int = 10, **more: Any) -> Event:
+    return Event(Sampling(scheme, 100, b), Mean(1.0), sigma, 20, **more)
+
+
+FULL, COINS = event("full", 0.03, 100), event()
+PADDED = Event(Sampling("poisson", 100, 10, 28), Mean(1.0), 0.3, 20)
+EVENTS = {
+    "coins": COINS,
+    "one more": event(adjacency="add_remove"),
+    "subsets": event("without_replacement"),
+    "sequence": Sequence((COINS, FULL)),
+    "phases": Phases((COINS, event(sigma=0.4))),
+    "snapshots": Event(Sampling("poisson", 100, 10), svrg(1.0), 1.0, 5),
+    "padded": PADDED,
+}
+
+
+@pytest.mark.plain
+@pytest.mark.parametrize("sigma", [0.02, 0.1, 2.0])
+def test_a_gaussian_is_its_own_card(sigma: float) -> None:
+    mu = 2 / 100 * 20**0.5 / sigma
+    found = card(event("full", sigma, 100), 1e-5)
+    assert (found.mu, found.regret) == (pytest.approx(mu, rel=1e-12), 0.0)
+    for fpr, rate in found.rates.items():
+        assert rate == pytest.approx(norm.cdf(norm.ppf(fpr) + mu), rel=1e-12)
+    # and by its curve, as if nobody knew
+    curve = profile(event("full", sigma, 100), 1e-9)
+    top = epsilon(event("full", sigma, 100), 1e-9).eps
+    assert mu <= gaussian_above(curve, top) <= mu * (1 + 2e-4)
+    for fpr, rate in found.rates.items():
+        assert power(curve, top, fpr) == pytest.approx(rate, rel=1e-6)
+    alpha = np.array([1e-3, 0.2, 0.7])
+    np.testing.assert_allclose(
+        trade_off(curve, top, alpha), norm.cdf(norm.ppf(1 - alpha) - mu), atol=1e-4
+    )
+    assert regret(curve, top, mu) < 1e-3
+    # of a stronger Gaussian: largest where both error rates are the same
+    more = norm.cdf(-mu / 2) - norm.cdf(-mu)
+    assert regret(curve, top, 2 * mu) == pytest.approx(more, rel=1e-2)
+
+
+@pytest.mark.plain
+@pytest.mark.parametrize("name", [*EVENTS])
+def test_mu_covers_the_profile_down_to_its_floor_and_is_the_least(name: str) -> None:
+    found, floor = card(EVENTS[name], 1e-4), 1e-4
+    top, curve = epsilon(EVENTS[name], floor).eps, profile(EVENTS[name], floor)
+    places = np.linspace(0.0, top, 4001)
+    proven = np.asarray(curve(places))
+    assert (gdp_delta(found.mu, places) >= proven * (1 - 1e-9)).all()
+    assert (gdp_delta(0.97 * found.mu, places) < proven).any()
+    for eps, level in zip(places[::800], proven[::800], strict=True):  # as the accountant proves it
+        assert epsilon(EVENTS[name], float(level)).eps <= 1.002 * eps + 1e-3
+    # what the card carries is an upper bound, also between its points and beyond
+    eps, carried = np.array(found.profile).T
+    assert (np.interp(np.exp(places), np.exp(eps), carried) >= proven * (1 - 1e-9)).all()
+    assert delta(EVENTS[name], 1.1 * top).delta <= carried[-1]
+
+
+def attack(P: np.ndarray, Q: np.ndarray, fpr: float) -> float:
+    """The power of the best test of a finite mechanism: Neyman and Pearson, with a coin at the edge."""
+    order = np.argsort(-P / np.maximum(Q, 1e-300))
+    fp, tp = np.cumsum(Q[order]), np.cumsum(P[order])
+    return float(np.interp(fpr, np.append(0.0, fp), np.append(0.0, tp)))
+
+
+def test_power_is_that_of_the_best_test_of_finite_mechanisms() -> None:
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        P = rng.dirichlet(np.ones(5))
+        Q = P[::-1]  # a symmetric pair, as profiles of the worse direction are
+
+        def curve(eps: np.ndarray, P: np.ndarray = P, Q: np.ndarray = Q) -> np.ndarray:
+            return np.maximum(P - np.exp(eps)[:, None] * Q, 0).sum(axis=1)
+
+        top = float(np.log(P / Q).max())
+        for fpr in (0.3, *FPR):
+            best = attack(P, Q, fpr)
+            assert best - 1e-9 <= power(curve, top, fpr) <= best + 1e-4
+            np.testing.assert_allclose(1 - trade_off(curve, top, [fpr])[0], best, atol=2e-3)
+        mu = gaussian_above(curve, top)
+        alpha = np.linspace(0.01, 0.99, 99)
+        f = np.array([1 - attack(P, Q, a) for a in alpha])
+        assert (norm.cdf(norm.ppf(1 - alpha) - mu) <= f + 1e-6).all()
+        shift = regret(curve, top, mu)
+        ends = np.array([1 - attack(P, Q, min(a + shift, 1.0)) for a in alpha]) - shift
+        assert (ends <= norm.cdf(norm.ppf(1 - alpha) - mu) + 2e-3).all()
+
+
+@pytest.mark.plain
+def test_under_sampling_mu_grows_to_that_of_all_records_as_the_floor_falls() -> None:
+    rare, floors = (
+        Event(Sampling("poisson", 1000, 5), Mean(1.0), 0.2, 20),
+        (1e-2, 1e-4, 1e-8, 1e-12),
+    )
+    mus = [card(rare, 1e-4, floor=floor).mu for floor in floors]
+    whole = 2 / 5 * 20**0.5 / 0.2
+    assert mus == sorted(mus)
+    assert mus[0] < 0.6 * mus[-1] < 0.6 * whole
+    # an overflow of batches never falls below its delta
+    lost = PADDED.sampling.overflow(20)
+    assert lost > 0
+    assert card(PADDED, 1e-4, floor=lost / 2).mu == np.inf
+    assert card(PADDED, 1e-4).mu < np.inf
+
+
+def test_a_profile_composes_as_others_read_it() -> None:
+    """Twice the carried curve, as a pair of finite laws that it dominates, is above the proof and near."""
+    eps, carried = np.array(card(COINS, 1e-4, floor=1e-8).profile).T
+    slope = -np.diff(carried) / np.diff(np.exp(eps))  # Q-mass above each interval
+    above = np.append(0.0, -np.diff(np.append(slope, 0.0)))
+    losses, Q = [], []
+    for loss, mass in zip(eps, above, strict=True):
+        losses += [loss, -loss]
+        Q += [mass, mass * np.exp(loss)]
+    losses, Q = np.array(losses), np.array(Q)
+    losses, Q = np.append(losses, 0.0), np.append(Q, max(0.0, 1 - carried[-1] - Q.sum()))
+    P = Q * np.exp(losses)
+    pairs = np.array(
+        [
+            (a + b, p * q)
+            for (a, p), (b, q) in itertools.product(zip(losses, P, strict=True), repeat=2)
+        ]
+    )
+    twice = epsilon(Sequence((COINS, COINS)), 1e-4).eps
+    lost = 2 * carried[-1]
+    for at, least, most in ((0.98 * twice, 1e-4, np.inf), (1.05 * twice, 0.0, 1e-4)):
+        found = lost + float((pairs[:, 1] * np.maximum(1 - np.exp(at - pairs[:, 0]), 0)).sum())
+        assert least <= found <= most
+
+
+@pytest.mark.plain
+def test_a_card_says_what_it_rests_on(key: jax.Array, shell: Shell) -> None:
+    text = str(card(COINS, 1e-4))
+    assert "protects" in text and "one record of one client, replaced by another" in text  # noqa: PT018
+    assert "rests on" in text and "parts of jaxfl alone" in text  # noqa: PT018
+    assert "declared and probed" in str(card(Probed(COINS), 1e-4))
+    assert str(card(NoClaim("its noise depends on data"), 1e-4)).startswith(
+        "proven  none at delta 0.0001"
+    )
+    unproven = card(Unproven(COINS, "mine is not checked"), 1e-4)
+    assert (unproven.mu, unproven.rates, unproven.rests_on) == (
+        np.inf,
+        dict.fromkeys(FPR, 1.0),
+        ("mine is not checked",),
+    )
+    run = jaxfl.simulate("ldp_gd", a_problem(), key, 3, eps=2.0, lr=0.1)
+    found = run.privacy().card()
+    assert found.eps == run.privacy().proven == pytest.approx(2.0)
+    assert "the noise's key or seed is secret" in str(found)
+    facts = json.loads(json.dumps(found.facts()))
+    assert facts["profile"]["eps"][-1] == pytest.approx(2.0)
+    words = (
+        "account ldp_sgd --samples 100 --batch 10 --rounds 20 --sigma 0.3 --as card --delta 1e-4"
+    )
+    answer = json.loads(shell(words, "--json").out)
+    assert answer["mu"] == pytest.approx(card(COINS, 1e-4).mu, rel=1e-6)
+    assert answer["rates"]["0.01"] == pytest.approx(card(COINS, 1e-4).rates[0.01], rel=1e-6)
+    assert len(answer["profile"]["eps"]) == 129
+    assert f"mu          {answer['mu']:.8g}" in shell(words).out
+    assert "needs delta" in shell.refused(words.replace("--delta 1e-4", "--eps 1"))
