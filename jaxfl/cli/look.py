@@ -47,6 +47,8 @@ def run_show(words: Sequence[str]) -> None:
       --metric NAME ...         show these metrics (default: loss and accuracies; utility is the
                                 running mean of |grad f|^2)
       --label OLD=NEW ...       write NEW for algorithms, axes and metrics named OLD
+      --card                    also show mu of Gaussian differential privacy and the largest true positive
+                                rates of attacks; not of algorithms for which these take long
       --csv FILE                also write the table to FILE, with all digits
       --latex FILE              also write the table to FILE in LaTeX, for the package booktabs
       --target-loss X           also show the first evaluated round at which the mean training loss over
@@ -61,7 +63,7 @@ def run_show(words: Sequence[str]) -> None:
         if is_sweep(ds):
             ds = _selected(ds, given)
         else:
-            alone = not {"csv", "latex", "target_loss", "metric", "label"} & set(given)
+            alone = not {"card", "csv", "latex", "target_loss", "metric", "label"} & set(given)
             if not given.get("json"):
                 summary(ds, [])
                 print("\n" * (not alone), end="")
@@ -74,7 +76,8 @@ def run_show(words: Sequence[str]) -> None:
             value = real()("--target-loss", given["target_loss"])
             targets = to_target(ds, "loss", target=value, links=links)
         labels = dict(_pairs("label", "OLD=NEW", given))
-        shown = table(ds, metrics=given.get("metric"), targets=targets, labels=labels)
+        more: Any = {"targets": targets, "labels": labels, "card": "card" in given}
+        shown = table(ds, metrics=given.get("metric"), **more)
         _print(shown, given)
 
 

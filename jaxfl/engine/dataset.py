@@ -27,6 +27,7 @@ from jaxfl.engine.store import Arrays
 from jaxfl.privacy.events import PROTECTED, Kind, protects
 from jaxfl.privacy.reports import PUBLIC, Report
 from jaxfl.privacy.selection import best_of
+from jaxfl.privacy.statements import IN_SHORT, in_short
 from jaxfl.rounds.blocks import start
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ REPORTED = frozenset(
     }
 )
 SKIPPED = {"rounds", "diverged_at", "stopped_at", "ended", "seconds", "x", *Info._fields}
-PROOF = ("claimed_eps", "delta", "delta_at_claimed", "tried", "eps_of_choice", "broken")
+PROOF = ("claimed_eps", "delta", "delta_at_claimed", "tried", "eps_of_choice", "broken", *IN_SHORT)
 WHOLE = ("seed", "last_round", "complete", "flag", "noisy", "n", "stated", "protects")
 
 
@@ -285,7 +286,7 @@ def _facts(
     out |= {name: float(number) for name, number in given.items() if number is not None}
     out["protects"] = float(PROTECTED.index(protects(report.event)))
     choice = math.inf if shared else _choice(report.event, tried, report.delta)
-    out |= {"tried": float(tried), "eps_of_choice": choice}
+    out |= {"tried": float(tried), "eps_of_choice": choice, **in_short(report.event, report.delta)}
     out["stated"] = {Kind.STATED: 1.0, Kind.PROBED: 2.0}.get(record.standing.kind, 0.0)
     if broken := record.broken():
         out["broken"] = max(norm for _, norm in broken)

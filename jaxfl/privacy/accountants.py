@@ -57,6 +57,7 @@ __all__ = [
     "STATUS",
     "Curve",
     "Guarantee",
+    "at_hand",
     "check_event",
     "closed_form",
     "delta",
@@ -113,6 +114,14 @@ def profile(event: AnyEvent, floor: float, method: str | None = None) -> Curve:
     curves = [bound.curve(floor) if bound.curve else _joined(bound, floor)
               for bound in _bounds(event, method)]  # fmt: skip
     return lambda eps: np.min([curve(eps) for curve in curves], axis=0)
+
+
+def at_hand(event: AnyEvent, method: str | None = None) -> bool:
+    """Whether :func:`profile` takes no longer than an eps does."""
+    event = described(event)
+    if isinstance(event, Phases):
+        return all(at_hand(part, method) for part in event.events)
+    return all(bound.curve for bound in _bounds(event, method))
 
 
 @CALM

@@ -20,13 +20,24 @@ import numpy as np
 
 from jaxfl.core.errors import require
 from jaxfl.core.foreign import CALM
-from jaxfl.privacy.accountants import STATUS, Curve, closed_form, epsilon, profile
+from jaxfl.privacy.accountants import STATUS, Curve, at_hand, closed_form, epsilon, profile
 from jaxfl.privacy.decisions import FPR
 from jaxfl.privacy.events import NEIGHBOURS, OBSERVED, AnyEvent, Unproven, plain_events, wrappers
 from jaxfl.privacy.gaussian import Floats, bisect, check_delta, gdp_delta, gdp_power
 
-__all__ = ["Card", "card", "gaussian_above", "power", "power_at", "regret", "trade_off"]
+__all__ = [
+    "IN_SHORT",
+    "Card",
+    "card",
+    "gaussian_above",
+    "in_short",
+    "power",
+    "power_at",
+    "regret",
+    "trade_off",
+]
 
+IN_SHORT = ("mu", *(f"tpr_at_{fpr:g}" for fpr in FPR))
 SHARP = 1e-4  # relative: how far mu may be above the least one
 POINTS = 128  # of a profile that a card carries, beside eps = 0
 MOST = 1 << 15  # places where a curve is looked at
@@ -156,19 +167,37 @@ def _numbers(
     return mu, lost, rates, tuple(points)
 
 
-def gaussian_above(curve: Curve, top: float) -> float:
-    """The least mu with ``gdp_delta(mu, eps) >= curve(eps)`` for all eps up to ``top``, from above.
+@functools.lru_cache(maxsize=8192)
+@CALM
+def in_short(event: AnyEvent, delta: float) -> Mapping[str, float]:
+    """mu down to delta, and the power of attacks; empty where these take long, or nothing is proven."""
+    top = epsilon(event, delta).eps
+    if math.isinf(top) or not at_hand(event):
+        return {}
+    exact, curve = closed_form(event), profile(event, delta)
+    mu = gaussian_above(curve, top) if exact is None else exact
+    rates = {fpr: power(curve, top, fpr) if exact is None else gdp_power(mu, fpr) for fpr in FPR}
+    return dict(zip(IN_SHORT, map(float, (mu, *rates.values())), strict=True))
 
-    Between two places delta is at most that of the left one, and the Gaussian's at least that of the right
-    one.  Intervals where this leaves room are halved.
+
+def gaussian_above(curve: Curve, top: float) -> float:
+    """A mu with ``gdp_delta(mu, eps) >= curve(eps)`` for all eps up to ``top``.
+
+    It is :data:`SHARP` above what the places need at which the curve is read.  Between two places delta is
+    at most that of the left one, and the Gaussian's at least that of the right one.  Intervals where this
+    leaves room are halved.
     """
-    eps = np.linspace(0.0, 1.0, 257) ** 2 * top
+    eps, least = np.linspace(0.0, 1.0, 129) ** 2 * top, 0.0
     while True:
         delta = np.asarray(curve(eps))
-        least, most = _mu(eps, delta).max(), _mu(eps[1:], delta[:-1])
-        wide = most > (1 + SHARP) * least
-        if not wide.any() or eps.size > MOST or math.isinf(least):
-            return float(max(least, most.max()))
+        low = gdp_delta(least, eps) < delta
+        least = max([least, *_mu(eps[low], delta[low])])
+        mu = (1 + SHARP) * least
+        wide = gdp_delta(mu, eps[1:]) < delta[:-1]
+        if not wide.any() or math.isinf(mu):
+            return float(mu)
+        if eps.size > MOST:  # a curve with a cliff
+            return float(max(mu, *_mu(eps[1:][wide], delta[:-1][wide])))
         eps = np.sort(np.append(eps, (eps[1:] + eps[:-1])[wide] / 2))
 
 
@@ -176,7 +205,6 @@ def _mu(eps: Floats, delta: Floats) -> Floats:
     """The least mu with ``gdp_delta(mu, eps) >= delta``, from above."""
     high = 2 * np.sqrt(eps) + 80.0
     found = bisect(lambda mu: gdp_delta(mu, eps) >= delta, np.zeros_like(eps), high)
-    found = np.where(delta <= 0, 0.0, found)
     return np.asarray(np.where(gdp_delta(high, eps) < delta, np.inf, found))
 
 

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Column", "Estimate", "Table", "by_rows", "compare", "remarks", "table", "to_target"]
 
+IN_CARD = {"mu": "μ", "tpr_at_0.01": "TPR at 1 % FPR", "tpr_at_0.001": "TPR at 0.1 % FPR"}
 WIDTH = 10_000  # of a table in a file: no line is broken
 SHOWN = ("loss", "accuracy", "test_accuracy")  # where a sweep has them
 FLAG = "claim < proven"
@@ -244,6 +245,7 @@ def table(
     metrics: Sequence[str] | None = None,
     targets: xarray.Dataset | None = None,
     labels: dict[str, str] | None = None,
+    card: bool = False,
 ) -> Table:
     """A row for every cell of a sweep, or of its selection, at its last round.  A run has one row.
 
@@ -253,7 +255,7 @@ def table(
     eps with a red flag where the proven one is larger, and seeds that diverged.  ``targets`` from
     :func:`to_target` adds what reaching the target took.  Marked is the best row for each problem
     and eps, by the criterion of :func:`~jaxfl.views.select`.  ``labels`` renames algorithms, axes, their
-    values, and metrics.
+    values, and metrics.  ``card`` adds mu and the power of attacks [:class:`.privacy.statements.Card`].
     """
     grid = Grid.of(relabelled(ds, labels or {}))
     groups, reached = grid.groups(), {} if targets is None else targets.data_vars
@@ -262,7 +264,7 @@ def table(
     cells = grid.cells.sort_values(groups, key=lambda labels: labels.isna(), kind="stable")
     grid = dataclasses.replace(grid, cells=cells)
     rule, shown = criterion_of(grid), shown_metrics(grid, metrics)
-    columns = [*_axes(grid), *_metrics(grid, shown, rule), *_privacy(grid)]
+    columns = [*_axes(grid), *_metrics(grid, shown, rule), *_privacy(grid, card)]
     columns += [*_targets(grid, reached), *_fates(grid)]
     best, rivals = _best(grid, rule)
     notes = [f"* {rule.words} of {rivals}."] * bool(best) + remarks(grid)
@@ -315,13 +317,15 @@ def _metrics(grid: Grid, shown: Sequence[str], rule: Criterion) -> list[Column]:
     return [*(Column(name, head, estimates(grid.ends(name))) for name, head in heads.items()), bits]
 
 
-def _privacy(grid: Grid) -> list[Column]:
+def _privacy(grid: Grid, card: bool) -> list[Column]:
     cells = grid.cells
     if not cells["noisy"].any():
         return []
     kept = list(map(eps_words, cells["noisy"], cells["proven_eps"], cells["stated"]))
     claimed = _known(cells["claimed_eps"].where(cells["noisy"]))
     out = [Column("claimed_eps", "claimed ε", claimed), Column("proven_eps", "proven ε", kept)]
+    stated = [name for name in IN_CARD if card and name in cells]
+    out += [Column(name, IN_CARD[name], _known(cells[name])) for name in stated]
     out.append(Column("protects", "protects", _protected(cells)))
     if cells["flag"].any():
         alarms = [(name, held) for name, (held, _) in _alarms(cells).items()]

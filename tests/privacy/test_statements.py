@@ -2,6 +2,7 @@
 
 import itertools
 import json
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -17,7 +18,15 @@ from jaxfl.privacy.accountants import profile
 from jaxfl.privacy.decisions import FPR
 from jaxfl.privacy.events import Probed, Unproven
 from jaxfl.privacy.gaussian import gdp_delta
-from jaxfl.privacy.statements import card, gaussian_above, power, regret, trade_off
+from jaxfl.privacy.statements import (
+    IN_SHORT,
+    card,
+    gaussian_above,
+    in_short,
+    power,
+    regret,
+    trade_off,
+)
 
 pytestmark = pytest.mark.once
 
@@ -182,3 +191,28 @@ def test_a_card_says_what_it_rests_on(key: jax.Array, shell: Shell) -> None:
     assert len(answer["profile"]["eps"]) == 129
     assert f"mu          {answer['mu']:.8g}" in shell(words).out
     assert "needs delta" in shell.refused(words.replace("--delta 1e-4", "--eps 1"))
+
+
+def test_sweeps_have_mu_and_power_in_their_tables(tmp_path: Path, shell: Shell) -> None:
+    given: dict[str, Any] = {
+        "rounds": 4,
+        "eps": [1.0, 8.0],
+        "lr": [0.1],
+        "batch": [6],
+        "out": tmp_path / "grid",
+    }
+    ds = jaxfl.sweep(["ldp_sgd", "fedsgd"], a_problem(), progress=False, **given)
+    (row, *_) = jaxfl.views.table(ds, card=True).facts()["rows"]
+    for name, eps in itertools.product(IN_SHORT, given["eps"]):
+        run = jaxfl.simulate("ldp_sgd", a_problem(), jax.random.key(0), 4, eps=eps, lr=0.1, batch=6)
+        found = run.privacy().card()
+        expected = dict(zip(IN_SHORT, (found.mu, *found.rates.values()), strict=True))[name]
+        assert float(ds[name].sel(algorithm="ldp_sgd", eps=eps).squeeze()) == pytest.approx(
+            expected, rel=1e-6
+        )
+        assert np.isnan(ds[name].sel(algorithm="fedsgd")).all()
+    assert row["mu"] == pytest.approx(float(ds["mu"].sel(algorithm="ldp_sgd", eps=1.0).squeeze()))
+    assert "TPR at 0.1 % FPR" in shell(f"show {tmp_path / 'grid'} --card").out
+    assert "TPR" not in shell(f"show {tmp_path / 'grid'}").out
+    long = Event(Sampling("poisson", 100, 10), svrg(1.0), 1.0, 5)
+    assert in_short(long, 1e-4) == in_short(NoClaim("none"), 1e-4) == {}
