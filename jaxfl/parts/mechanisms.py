@@ -90,7 +90,11 @@ def correlated(weights: tuple[float, ...], central: bool = False, shows: bool = 
     messages in which a client has sent the coordinate, so that terms cancel in the sum of what was sent,
     however rarely that is.  Counts are state, an integer for each client and coordinate.
     [:func:`jaxfl.privacy.releases.shown_norm`] says what that is worth.
+
+    w_0 = 1: each use of a record then costs as much as under independent noise, or more.  What is released
+    beside, such as the bits of an adaptive clip, is accounted for as a share of that.
     """
+    require(weights[:1] == (1.0,), "must begin with 1", "divide by the first", weights=weights)
 
     def event(one: Event, T: int) -> Event | NoClaim:
         if one.releases != T:

@@ -57,6 +57,7 @@ def test_the_norm_is_the_largest_of_all_patterns(bands: int, apart: int) -> None
             unit = move / np.linalg.norm(move, axis=1, keepdims=True) * np.array(chosen)[:, None]
             largest = max(largest, float(np.linalg.norm(C @ unit)))
     assert strategy_norm(WEIGHTS[bands], rounds, apart) == pytest.approx(largest, rel=1e-12)
+    assert largest**2 >= len(range(0, rounds, apart))  # no less than under independent noise
 
 
 @pytest.mark.parametrize("bands", [0, 1, 3])
@@ -345,6 +346,7 @@ SHOWS = mechanisms.banded(2, shows=True)
     (lambda: strategy_norm((1.0, 0.5), 5, 1), "negative or increase"),
     (lambda: strategy_norm((1.0, -1.5), 5, 1), "negative or increase"),
     (lambda: mechanisms.banded(0), "bands"),
+    (lambda: mechanisms.correlated((2.0, -1.0)), "must begin with 1"),
     (lambda: mechanisms.strategy([0.0, 1.0], 4), "first is not 0"),
     (lambda: stated(mechanisms.banded(T + 1)).hp, "bands = 7 exceed the 6 rounds"),
     (
