@@ -146,7 +146,7 @@ def account(
 
 
 def _card(event: AnyEvent, delta: float, method: str | None) -> dict[str, Any]:
-    names = ("neighbours", "seen", "mu", "floor", "regret", "rates", "profile")
+    names = ("mu", "floor", "regret", "rates", "profile")
     facts = statements.card(event, delta, method=method).facts()
     return {name: facts[name] for name in names}
 

@@ -214,13 +214,19 @@ def _bounds(event: AnyEvent, method: str | None) -> list[Bound]:
 
 
 def _joined(bound: Bound, floor: float) -> Curve:
-    """The bound at some delta, joined by straight lines in e^eps, in which delta(eps) is convex."""
-    deltas = np.geomspace(floor, 0.5, 17)
+    """The bound at some delta, joined by straight lines in e^eps, in which delta(eps) is convex.
+
+    At 0 it is at most ``delta + (1 - delta) tanh(eps/2)`` of any other point: what is (eps, delta)-private
+    is no easier to tell apart than a coin of delta that tells all, and randomized response of eps else
+    [Kairouz, Oh, Viswanath, 2015].
+    """
+    deltas = np.append(np.geomspace(floor, 0.5, 17), (0.7, 0.9, 0.97))
     found = np.array([bound.eps(float(delta)) for delta in deltas])
     eps, last = np.unique(found[np.isfinite(found)], return_index=True)
     least = np.minimum.accumulate(deltas[np.isfinite(found)][last])
     if not eps.size or eps[0] > 0:
-        eps, least = np.append(0.0, eps), np.append(1.0, least)
+        none = np.min(least + (1 - least) * np.tanh(eps / 2), initial=1.0)
+        eps, least = np.append(0.0, eps), np.append(none, least)
 
     def curve(at: Floats) -> Floats:
         k = np.clip(np.searchsorted(eps, at, side="right") - 1, 0, max(eps.size - 2, 0))

@@ -14,10 +14,10 @@ from told import Shell
 
 import jaxfl
 from jaxfl.privacy import Event, Mean, NoClaim, Phases, Sampling, Sequence, delta, epsilon, svrg
-from jaxfl.privacy.accountants import profile
+from jaxfl.privacy.accountants import Bound, _joined, profile
 from jaxfl.privacy.decisions import FPR
-from jaxfl.privacy.events import Probed, Unproven
-from jaxfl.privacy.gaussian import gdp_delta
+from jaxfl.privacy.events import Probed, Status, Unproven
+from jaxfl.privacy.gaussian import gdp_delta, gdp_eps
 from jaxfl.privacy.statements import (
     IN_SHORT,
     card,
@@ -136,6 +136,22 @@ def test_under_sampling_mu_grows_to_that_of_all_records_as_the_floor_falls() -> 
     assert card(PADDED, 1e-4).mu < np.inf
 
 
+def test_a_bound_of_few_points_is_joined_by_upper_bounds() -> None:
+    """A Gaussian, and randomized response with a coin that tells all, whose points are those of one eps."""
+    mu = 1.5
+    sparse = Bound(lambda d: max(1.0, float(gdp_eps(mu, d))), lambda eps: 1.0, "", Status.NONE)
+    curve, eps = _joined(sparse, 1e-6), np.linspace(0.0, float(gdp_eps(mu, 1e-6)), 500)
+    exact = gdp_delta(mu, eps)
+    assert (curve(eps) >= exact * (1 - 1e-9)).all()
+    assert (curve(eps[eps > 1]) <= 1.6 * exact[eps > 1] + 1e-6).all()
+    for lost, far in ((0.1, 2.0), (1e-4, 0.5)):
+        response = lambda d, lost=lost, far=far: far if d >= lost else np.inf  # noqa: E731
+        curve = _joined(Bound(response, lambda eps: 1.0, "", Status.NONE), lost)
+        eps = np.linspace(0.0, far, 100)
+        exact = lost + (1 - lost) * (np.exp(far) - np.exp(eps)) / (1 + np.exp(far))
+        np.testing.assert_allclose(curve(eps), exact, rtol=1e-9)
+
+
 def test_a_profile_composes_as_others_read_it() -> None:
     """Twice the carried curve, as a pair of finite laws that it dominates, is above the proof and near."""
     eps, carried = np.array(card(COINS, 1e-4, floor=1e-8).profile).T
@@ -189,7 +205,7 @@ def test_a_card_says_what_it_rests_on(key: jax.Array, shell: Shell) -> None:
     assert answer["mu"] == pytest.approx(card(COINS, 1e-4).mu, rel=1e-6)
     assert answer["rates"]["0.01"] == pytest.approx(card(COINS, 1e-4).rates[0.01], rel=1e-6)
     assert len(answer["profile"]["eps"]) == 129
-    assert f"mu          {answer['mu']:.8g}" in shell(words).out
+    assert f"mu        {answer['mu']:.8g}" in shell(words).out
     assert "needs delta" in shell.refused(words.replace("--delta 1e-4", "--eps 1"))
 
 
