@@ -30,7 +30,7 @@ from field.contenders import CONTENDERS, Contender, added, chosen, knobs
 from field.page import readme, write
 from field.results import LEADERS, collected, leaders, load, merged, save
 from field.settings import CLIENTS, EPS, SETTINGS, Setting, miniature, named
-from field.tuning import SEEDS, Job, Tuned, tune
+from field.tuning import SEEDS, TUNING, Job, Tuned, tune
 from xarray import Dataset
 
 from jaxfl import InputError
@@ -39,7 +39,10 @@ ROOT = Path(__file__).resolve().parents[1]
 RECORDED = ROOT / "benchmarks/results/field/field.nc"
 PAGE, README = ROOT / "docs/field.md", ROOT / "README.md"
 LEADING = "mnist-mlp"  # the setting whose leaders run on slower networks
-FINALS = 0.5  # rounds of the winners, of those of the tuning
+ADDED, FINALS = (
+    0.25,
+    0.06,
+)  # cells of added step sizes and of winners, of those of the tuning: as recorded
 RECORDS = 3000  # of a client, where all of them are in a round
 
 
@@ -111,19 +114,25 @@ def _plan(asked: argparse.Namespace) -> None:
     whole = 0.0
     for setting in settings:
         some = chosen(setting, among, asked.only)
-        each = [_seconds(setting, contender) for contender in some]
+        alike = [contender for contender in some if not (setting.leaders and contender.pooled)]
+        each = [_seconds(setting, contender) for contender in alike]
         count = min(LEADERS, len(some)) if setting.leaders else len(some)
         hours = count * sum(each) / max(len(each), 1) / 3600
         cells = len(setting.rounds) * len(EPS) * 6 * len(setting.steps)
         print(f"{setting.name:12} {count:3} algorithms of "
-              f"{cells} cells or fewer, about {hours:.1f} h on two cores")  # fmt: skip
+              f"{cells} cells or fewer, about {hours:.1f} processor hours")  # fmt: skip
         whole += hours
-    print(f"{'together':12} about {whole:.1f} h")
+    print(
+        f"{'together':12} about {whole:.1f} processor hours, of which two cores take a half or more"
+    )
 
 
 def _seconds(setting: Setting, contender: Contender) -> float:
-    """Of all cells of a contender, from their rounds and records, and of its programs."""
+    """Processor seconds of all cells of a contender, by their rounds and records, and of its programs."""
     total, steps = 0.0, len(setting.steps)
+    rate = setting.local_us if "local_steps" in contender.make().names else setting.record_us
+    seeds = TUNING[:1] if setting.halved else TUNING
+    runs = (1 + ADDED) * len(seeds) + FINALS * len(SEEDS)
     for rounds in setting.rounds:
         axes = knobs(contender, setting, rounds)
         batch, local = (axes.get(name, (1,)) for name in ("batch", "local_steps"))
@@ -131,7 +140,7 @@ def _seconds(setting: Setting, contender: Contender) -> float:
         records = CLIENTS * rounds * sum(batch) / len(batch) * sum(local) / len(local)
         cells = math.prod(map(len, axes.values())) * len(EPS) * steps
         total += 2 * len(batch) * len(local) * setting.program_s  # of the tuning and of the winners
-        total += (1 + FINALS) * cells * records * setting.record_us * 1e-6
+        total += runs * cells * records * rate * 1e-6
         steps = math.ceil(steps / 2) if setting.halved else steps
     return total
 

@@ -34,13 +34,24 @@ def problem(clients: int, how: str = "iid") -> Any:
     return jaxfl.make_problem(jaxfl.models.logistic(123, regularizer=jaxfl.models.l2(1e-3)), data)
 
 
-def best(algorithm: Any, posed: Any, rounds: int, seeds: int, lrs: list[float], **numbers: Any) -> Any:
+def best(
+    algorithm: Any, posed: Any, rounds: int, seeds: int, lrs: list[float], **numbers: Any
+) -> Any:
     """The mean final loss at the best step size, its standard error, that step size, and the accuracy."""
     axis = "server_lr" if "server_lr" in algorithm.names and "lr" in numbers else "lr"
     ds = jaxfl.sweep(
-        algorithm, posed, jax.random.key(0), rounds, seeds=seeds, eval_every=rounds, **{axis: lrs}, **numbers
+        algorithm,
+        posed,
+        jax.random.key(0),
+        rounds,
+        seeds=seeds,
+        eval_every=rounds,
+        **{axis: lrs},
+        **numbers,
     )
-    loss = np.nan_to_num(ds["loss"].isel(round=-1).squeeze().transpose(axis, "seed").values, nan=np.inf)
+    loss = np.nan_to_num(
+        ds["loss"].isel(round=-1).squeeze().transpose(axis, "seed").values, nan=np.inf
+    )
     at = int(loss.mean(1).argmin())
     accuracy = ds["test_accuracy"].isel(round=-1).squeeze().transpose(axis, "seed").values[at]
     proven = float(ds["proven_eps"].values.flat[0])

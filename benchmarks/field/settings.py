@@ -33,8 +33,11 @@ class Setting(NamedTuple):
     rounds: tuple[int, ...]  # an axis: each number calibrates its own noise
     batches: tuple[int, int, int]
     steps: tuple[float, ...]
-    record_us: float  # microseconds of a record's gradient on two cores, to plan with
-    program_s: float  # seconds to compile a program
+    record_us: (
+        float  # processor time of a record's gradient in microseconds, as measured, to plan with
+    )
+    local_us: float  # the same in local steps
+    program_s: float  # processor time to compile a program, in seconds
     convex: bool = False
     leaders: bool = False  # only the six leaders of MNIST's mlp
     halved: bool = False  # half of the step sizes go on to more rounds
@@ -99,35 +102,35 @@ def _mlp(small: bool) -> Model:
 WHOLE = "a9a-label"  # the setting that has all algorithms in miniature, too
 STEPS = 0.1, 0.3, 1.0, 3.0, 10.0, 30.0
 ROUNDS, BATCHES = (5, 20, 80, 320), (128, 256, 1024)
-FEW, SMALL = (10, 40, 160), (64, 128, 512)
+FEW, SMALL, TINY = (10, 40, 160), (64, 128, 512), (32, 64, 96)
 _mnist = functools.partial(_split, "mnist", "dirichlet", alpha=0.3)
 SETTINGS = (
     Setting(
         "a9a-iid",
         "a9a, logistic regression, 10 equal clients",
         functools.partial(_split, "a9a", "iid"),
-        _logistic, ROUNDS, BATCHES, STEPS, 0.03, 4.0, convex=True,
+        _logistic, ROUNDS, BATCHES, STEPS, 0.1, 0.1, 7.0, convex=True,
     ),
     Setting(
         "a9a-label",
         "a9a, logistic regression, 10 clients with records sorted by label",
         functools.partial(_split, "a9a", "by_label"),
-        _logistic, ROUNDS, BATCHES, STEPS, 0.03, 4.0, convex=True,
+        _logistic, ROUNDS, BATCHES, STEPS, 0.1, 0.1, 7.0, convex=True,
     ),
     Setting(
         "mnist-mlp",
         "MNIST, a network of 50,890 parameters, 10 clients, Dirichlet 0.3",
-        _mnist, _mlp, FEW, SMALL, STEPS, 2.0, 6.0, halved=True,
+        _mnist, _mlp, FEW, SMALL, STEPS, 3.0, 12.5, 12.0, halved=True,
     ),
     Setting(
         "mnist-cnn",
         "MNIST, a convolutional network, 10 clients, Dirichlet 0.3",
-        _mnist, _cnn, FEW, SMALL, STEPS, 100.0, 15.0, leaders=True, halved=True,
+        _mnist, _cnn, FEW, TINY, STEPS, 314.0, 314.0, 45.0, leaders=True, halved=True,
     ),
     Setting(
         "characters",
         "the next character of pages of this repository, an LSTM, 10 clients with a part each",
-        _characters, _lstm, FEW, SMALL, STEPS, 60.0, 15.0, leaders=True, halved=True,
+        _characters, _lstm, FEW, SMALL, STEPS, 40.0, 40.0, 22.0, leaders=True, halved=True,
     ),
 )  # fmt: skip
 

@@ -20,7 +20,7 @@ from field.contenders import Contender, knobs
 from field.settings import DELTA, EPS, Setting, posed
 from jaxfl import InputError, views
 
-__all__ = ["SEEDS", "Job", "Tuned", "at_ends", "better_half", "beyond", "tune", "winners"]
+__all__ = ["SEEDS", "TUNING", "Job", "Tuned", "at_ends", "better_half", "beyond", "tune", "winners"]
 
 TUNING, SEEDS = (0, 6, 7), (1, 2, 3, 4, 5)  # networks are tuned on the first alone
 FACTOR, MOST = 10**0.5, 2  # of step sizes that are added at an end, and how often

@@ -42,6 +42,7 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> Setting:
         batches=(8, 8, 8),
         steps=(0.3, 1.0),
         record_us=1.0,
+        local_us=1.0,
         program_s=1.0,
         convex=True,
         small=True,
