@@ -102,7 +102,7 @@ def _mlp(small: bool) -> Model:
 WHOLE = "a9a-label"  # the setting that has all algorithms in miniature, too
 STEPS = 0.1, 0.3, 1.0, 3.0, 10.0, 30.0
 ROUNDS, BATCHES = (5, 20, 80, 320), (128, 256, 1024)
-FEW, SMALL, TINY = (10, 40, 160), (64, 128, 512), (32, 64, 96)
+FEW, SMALL, TINY = (10, 40, 160), (64, 128, 512), (32, 48, 80)
 _mnist = functools.partial(_split, "mnist", "dirichlet", alpha=0.3)
 SETTINGS = (
     Setting(
