@@ -3,6 +3,7 @@
 * :mod:`~jaxfl.algorithms.registry` -- algorithms by name, and how to register one's own
 * :mod:`~jaxfl.algorithms.composition` -- a round body and a rule for its hyper-parameters make an algorithm
 * :mod:`~jaxfl.algorithms.clients` -- what rounds with a trusted server release about whole clients
+* :mod:`~jaxfl.algorithms.budgets` -- a budget of privacy for each client
 * :mod:`~jaxfl.algorithms.resolution` -- from what a user gives to what a round reads
 * :mod:`~jaxfl.algorithms.traced` -- hyper-parameters that the user's program traces
 * :mod:`~jaxfl.algorithms.defaults` -- the defaults of hyper-parameters in words
@@ -16,6 +17,7 @@
 Every folder is one paper, or one kind of comparators; :data:`~jaxfl.algorithms.registry.PAPERS` has them.
 """
 
+from jaxfl.algorithms.budgets import with_budgets
 from jaxfl.algorithms.composition import compose, stored
 from jaxfl.algorithms.numbers import plain, usual_delta
 from jaxfl.algorithms.registry import ALGORITHMS, algorithm, one_algorithm, register
@@ -31,4 +33,5 @@ __all__ = [
     "resolve",
     "stored",
     "usual_delta",
+    "with_budgets",
 ]

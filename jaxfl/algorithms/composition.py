@@ -116,6 +116,13 @@ class Rules(NamedTuple):
     def sized(self, given: Mapping[str, Any], facts: ProblemFacts) -> Plan:
         """An omega that ``plan`` left alone decides what the compressor makes of it."""
         found, compressor = self.plan(given, facts), self.body.compressor
+        own = self.body.mechanism
+        require(
+            len(own.multiples) in (0, facts.n),
+            lambda: f"has the multiples of {len(own.multiples)} clients, and there are {facts.n}",
+            "give one for each",
+            mechanism=own.name,
+        )
         if found.sources.get("omega") != GIVEN:
             return found
         made = resolved(compressor, given, facts.d)
@@ -197,6 +204,9 @@ def _check(name: str, body: AnyBody) -> None:
     why = "and noise on a ring needs both: a mechanism of jaxfl.parts.rings, and the sum that draws it"
     both = {"mechanism": body.mechanism, "aggregation": body.aggregation}
     applies(summed == (body.mechanism.draw is in_a_sum), name, why, **both)
+    local = body.own.std is not None and not body.mechanism.coupled
+    why = "where noise of each client's own has no place: take jaxfl.mechanisms.gaussian()"
+    applies(local or not body.mechanism.multiples, name, why, mechanism=body.mechanism)
     covered = body.compressor.exact or body.mechanism.std is None or not body.mechanism.central
     why = (
         "whose noise is the server's: compression can enlarge a clipped message beyond what that noise "

@@ -839,6 +839,7 @@ class Mechanism(NamedTuple):
             run, as if their noise were Gaussian and independent; None: that event.
         coupled: whether two neighbours of a network draw more noise from a seed that they share, of
             ``hp["coupling"]`` times this std, which one of them adds and the other subtracts.
+        multiples: of this std, one for each client; (): 1.
     """
 
     name: str
@@ -849,6 +850,7 @@ class Mechanism(NamedTuple):
     weights: tuple[float, ...] = (1.0,)
     event: Callable[[Any, int], Any] | None = None
     coupled: bool = False
+    multiples: tuple[float, ...] = ()
     shows: bool = False
 
 

@@ -109,12 +109,18 @@ def turns(run: Record, rounds: int | None = None) -> Ints:
     return total
 
 
+def multiples(run: Record) -> tuple[float, ...]:
+    """Of each client's noise."""
+    body = run.algorithm.body
+    return (() if body is None else body.mechanism.multiples) or (1.0,) * run.facts.n
+
+
 def ledger(run: Record, delta: float | None = None, method: str | None = None) -> Ledger:
     """eps_i of each client for its C_i and its number of samples, for the rounds that count."""
     delta = check_delta(run.values.get("delta", 1e-5) if delta is None else delta)
     counted = turns(run, run.counted)
     kind = functools.cache(functools.partial(_of_one, run, delta, method))
-    found = list(map(kind, counted.tolist(), on_host(run.problem.count).tolist()))
+    found = list(map(kind, counted.tolist(), on_host(run.problem.count).tolist(), multiples(run)))
     proven, claimed = (np.array([one[i] for one in found]) for i in (0, 3))
     _, how, status, _ = found[int(np.argmax(proven))]
     has_claim = run.algorithm.cited and not np.isnan(claimed).any()
@@ -132,12 +138,13 @@ def differing(run: Record) -> Ledger | None:
     """
     body = run.algorithm.body
     everyone = body is not None and body.participation.everyone
-    if run.algorithm.cohort is None or (everyone and len(run.facts.sizes) == 1):
+    own = len({*multiples(run)}) > 1
+    if run.algorithm.cohort is None or (everyone and len(run.facts.sizes) == 1 and not own):
         return None
     event = run.algorithm.event(run.values, run.facts) if run.algorithm.event else None
-    if getattr(event, "unit", "record") == "client":
+    if getattr(event, "unit", "record") == "client" and not own:
         return None
-    counts = turns(run, run.counted).tolist(), on_host(run.problem.count).tolist()
+    counts = turns(run, run.counted).tolist(), on_host(run.problem.count).tolist(), multiples(run)
     if len(set(zip(*counts, strict=True))) > KINDS:
         return None
     found = ledger(run)
@@ -145,12 +152,12 @@ def differing(run: Record) -> Ledger | None:
 
 
 def _of_one(
-    run: Record, delta: float, method: str | None, C: int, m: int
+    run: Record, delta: float, method: str | None, C: int, m: int, multiple: float
 ) -> tuple[float, str, str, float]:
     """The eps of a client with m records in C rounds, its proof and status, and the eps that is claimed."""
     facts = run.facts._replace(m=m, sizes=(m,))
     values = {**run.values, "rounds": run.counted, "turns": C, "delta": delta}
-    event = run.event(run.counted, facts, turns=C, delta=delta)
+    event = run.event(run.counted, facts, turns=C, delta=delta, multiple=multiple)
     hidden = any(one.unit == "client" for one in plain_events(event))
     counts = isinstance(event, Unproven) or hidden or run.settings.get("stop")
     if C == 0 and not counts:

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from jaxfl.core.errors import InputError, require
 from jaxfl.core.keys import at
+from jaxfl.core.params import number
 from jaxfl.core.params import whole as whole_number
 from jaxfl.core.provenance import made, own_function
 from jaxfl.core.types import LARGEST, Array, Hyper, Key, Mechanism, Param
@@ -24,6 +25,8 @@ __all__ = [
     "central",
     "correlated",
     "gaussian",
+    "in_units",
+    "multiples_of",
     "noiseless",
     "normal",
     "past",
@@ -51,9 +54,25 @@ def sigma(hp: Hyper) -> Array:
 
 
 @made
-def gaussian() -> Mechanism:
-    """xi ~ N(0, sigma^2 I) added to the estimate, ``sigma`` on the scale of the released mean."""
-    return Mechanism("gaussian", sigma, params=(SIGMA,))
+def gaussian(multiples: tuple[float, ...] = ()) -> Mechanism:
+    """xi ~ N(0, sigma^2 I) added to the estimate, ``sigma`` on the scale of the released mean.
+
+    With ``multiples``, which are public, client i adds ``multiples[i]`` times as much: see
+    :func:`jaxfl.algorithms.with_budgets`.
+    """
+    for each in multiples:
+        number("multiple", each, above=0, below=LARGEST)
+    return Mechanism("gaussian", sigma, params=(SIGMA,), multiples=tuple(multiples))
+
+
+def multiples_of(mechanism: Mechanism, index: Array) -> Array | None:
+    """The multiples of these clients' noise; None: 1."""
+    return jnp.asarray(mechanism.multiples)[index] if mechanism.multiples else None
+
+
+def in_units(unit: Array | None, multiple: Array | None) -> Array | None:
+    """The unit of a client's noise, which has a multiple of its own."""
+    return unit if multiple is None else multiple if unit is None else multiple * unit
 
 
 @made

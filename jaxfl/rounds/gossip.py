@@ -42,7 +42,7 @@ from jaxfl.core.types import (
 )
 from jaxfl.parts.gradients import at_point, evaluated
 from jaxfl.parts.graphs import Graph, links
-from jaxfl.parts.mechanisms import noiseless, normal
+from jaxfl.parts.mechanisms import multiples_of, noiseless, normal
 from jaxfl.parts.sampling import everyone
 from jaxfl.parts.servers import LR
 from jaxfl.problems.clipping import clip, clipped_as
@@ -241,13 +241,16 @@ class Gossip(Network):
         )
         rows = draw_rows(self.estimator.sampler, keys.rows, t, who, problem.m_max, hp)
 
-        def estimate(x: Array, weight: Array, batch: Any, noise: Key, points: Key) -> Array:
+        def estimate(
+            x: Array, weight: Array, batch: Any, noise: Key, points: Key, unit: Array | None
+        ) -> Array:
             point = at_point(self.estimator.gradient, model, (), x, hp)
             g = evaluated(point, weight, batch, points)[0] + point.public
             g = clip(g, hp["clip"], point.kernel.smooth) if self.clip != "example" else g
-            return g + normal(noise, self.mechanism, g, hp)
+            return g + normal(noise, self.mechanism, g, hp, unit)
 
-        g = jax.vmap(estimate)(x, rows.weight, take(problem.train, who, rows), noise, points)
+        batch, units = take(problem.train, who, rows), multiples_of(self.mechanism, index)
+        g = jax.vmap(estimate)(x, rows.weight, batch, noise, points, units)
         if self.mechanism.coupled:
             g = g + self._cancelling(keys, t, g, hp)
 

@@ -15,7 +15,7 @@ from jaxfl.core.records import document_all
 from jaxfl.core.types import Array, Compressor, Draw, Hyper, Info, Key, Mechanism, Message, PyTree
 from jaxfl.parts.channels import add
 from jaxfl.parts.compressors import dense
-from jaxfl.parts.mechanisms import noiseless, normal, past
+from jaxfl.parts.mechanisms import in_units, multiples_of, noiseless, normal, past
 from jaxfl.parts.storage import packed, rounded, unpacked
 from jaxfl.rounds.blocks import ClientBlock, Estimate, RoundContext, client_keys
 from jaxfl.rounds.body import Body
@@ -83,9 +83,9 @@ def send(
 ) -> tuple[Sent, PyTree]:
     """Each client's message, and its end of the channel before it."""
     keys, t, x, hp, channel = context.keys, context.t, context.x, context.hp, body.channel
-    unit = context.unit
 
-    def one(noise: Key, mask: Key, links: PyTree, work: PyTree) -> Sent:
+    def one(noise: Key, mask: Key, links: PyTree, work: PyTree, multiple: Array | None) -> Sent:
+        unit = in_units(context.unit, multiple)
         link, counts = parted(body, links)
         own = estimate(noise, work)
         g = own[0]
@@ -115,7 +115,7 @@ def send(
     if body.storage != "exact":  # read once before the write, or XLA copies all of it
         links = jax.tree.map(lambda a: materialized(a, t), links)
     before = unpacked(links, x.dtype)
-    return jax.vmap(one)(noise, mask, before, work), before
+    return jax.vmap(one)(noise, mask, before, work, multiples_of(body.own, who.index)), before
 
 
 def protect(
@@ -265,10 +265,12 @@ def noise_of_each(
 ) -> Array:
     """sum_i weight_i xi_i, each from its client's own stream."""
 
-    def one(key: Key) -> Array:
-        return normal(key, mechanism, like, context.hp, context.unit, context.t)
+    def one(key: Key, multiple: Array | None) -> Array:
+        unit = in_units(context.unit, multiple)
+        return normal(key, mechanism, like, context.hp, unit, context.t)
 
-    return exact(who.weight, jax.vmap(one)(noise_keys(mechanism, context, who)))
+    keys, multiples = noise_keys(mechanism, context, who), multiples_of(mechanism, who.index)
+    return exact(who.weight, jax.vmap(one)(keys, multiples))
 
 
 def noise_keys(mechanism: Mechanism, context: RoundContext, who: ClientBlock) -> Key:
@@ -284,7 +286,9 @@ def noise_of_mean(mechanism: Mechanism, context: RoundContext, like: Array) -> A
     """One draw with the law of sum_i weight_i xi_i: N(0, sigma^2 sum_i weight_i^2)."""
     key, t = past(mechanism, context.keys.mean_noise, context.t), context.t
     draw = draw_noise(mechanism, key, t, like, context.hp, context.unit)
-    return jnp.sqrt(jnp.sum(context.cohort.weight**2)) * draw
+    weight, index = context.cohort.weight, context.cohort.index
+    own = multiples_of(mechanism, jnp.arange(weight.size) if index is None else index)
+    return jnp.sqrt(jnp.sum(weight**2 if own is None else (own * weight) ** 2)) * draw
 
 
 def draw_noise(

@@ -19,7 +19,7 @@ from jaxfl.core.records import document_all
 from jaxfl.core.types import Array, Client, Hyper, Info, Key, Problem, PyTree
 from jaxfl.parts.compressors import dense
 from jaxfl.parts.gradients import evaluated
-from jaxfl.parts.mechanisms import noiseless, normal, past
+from jaxfl.parts.mechanisms import in_units, multiples_of, noiseless, normal, past
 from jaxfl.problems.clipping import clip
 from jaxfl.rounds.blocks import ClientBlock, RoundContext, put, take
 from jaxfl.rounds.body import ServerState
@@ -66,14 +66,13 @@ class Plain(Federated):
         own, channel, hp, t = estimate(self, now, me, noise), self.channel, now.hp, now.t
         link, counts = parted(self, me.link)
         v = channel.before(link, own.g)
+        unit = in_units(now.unit, multiples_of(self.own, me.index))
         if channel.residual is None:
-            message, sent = release(
-                self.own, self.compressor, noise, mask, v, t, hp, now.unit, counts
-            )
+            message, sent = release(self.own, self.compressor, noise, mask, v, t, hp, unit, counts)
             return Sent(
                 message, sent, joined(channel.after(link, message, hp), counts, message), own
             )
-        v = v + normal(noise, self.own, v, hp, now.unit, t)  # the channel keeps what is not sent
+        v = v + normal(noise, self.own, v, hp, unit, t)  # the channel keeps what is not sent
         message, sent = release(noiseless(), self.compressor, noise, mask, v, t, hp)
         return Sent(message, sent, channel.residual(link, v, dense(message, v.size), hp), own)
 

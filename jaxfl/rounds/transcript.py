@@ -146,8 +146,13 @@ def of_clients(
 
 
 def _hiding(body: AnyBody, some: Rounds, facts: ProblemFacts, r: float) -> float:
-    """The deviation of the noise behind which a client hides, in a sum of r noises or alone."""
-    return float(some.std * r**0.5) * between_neighbours(body, some.values, facts).noise
+    """The deviation of the noise behind which a client hides, in a sum of r noises or alone.
+
+    Of clients with multiples of their own the least counts, or that of one as ``values["multiple"]``.
+    """
+    multiple = some.values.get("multiple", min(body.mechanism.multiples, default=1.0))
+    alone = float(some.std * r**0.5) * float(multiple)
+    return alone * between_neighbours(body, some.values, facts).noise
 
 
 def _seen(body: AnyBody) -> Any:
@@ -414,9 +419,10 @@ def noises(body: AnyBody, values: Values, facts: ProblemFacts) -> int:
     * for cohorts of random size, which may have one client;
     * with a sparsifier: its masks are public, and one client alone may send some coordinate;
     * with a shift that does not cancel, since it depends on earlier messages that stayed hidden;
+    * where clients' noises have multiples of their own;
     * where noise was ``clamped``, or may be, since nothing bounds the messages.
     """
-    if body.aggregation is None or not body.linear:
+    if body.aggregation is None or not body.linear or body.mechanism.multiples:
         return 1
     bounded = message_bound(body, {"sigma": 0.0, **values}, facts) is not None
     if not body.aggregation.hides or values.get("clamped") or not bounded:

@@ -220,7 +220,7 @@ def _noise(one: Case) -> None:
     assert body is not None
     silent = Hyper({**f.hp.values, "sigma": jnp.zeros_like(f.hp["sigma"])}, f.hp.capacity)
     (now, *_) = transcript.equal_rounds(body, {**f.about.values, "rounds": 1}, f.about.facts)
-    std = now.std
+    std = now.std * (*body.mechanism.multiples, 1.0)[0]
 
     def noise(key: Key) -> Any:
         noisy, quiet = (body.view(key, run.state, f.problem, hp) for hp in (f.hp, silent))
