@@ -116,14 +116,14 @@ def _plan(asked: argparse.Namespace) -> None:
         some = chosen(setting, among, asked.only)
         alike = [contender for contender in some if not (setting.leaders and contender.pooled)]
         each = [_seconds(setting, contender) for contender in alike]
-        count = min(LEADERS, len(some)) if setting.leaders else len(some)
+        count = min(LEADERS // setting.every, len(some)) if setting.leaders else len(some)
         hours = count * sum(each) / max(len(each), 1) / 3600
         cells = len(setting.rounds) * len(EPS) * 6 * len(setting.steps)
         print(f"{setting.name:12} {count:3} algorithms of "
-              f"{cells} cells or fewer, about {hours:.1f} processor hours")  # fmt: skip
+              f"{cells} cells or fewer, about {hours:.2f} processor hours")  # fmt: skip
         whole += hours
     print(
-        f"{'together':12} about {whole:.1f} processor hours, of which two cores take a half or more"
+        f"{'together':12} about {whole:.2f} processor hours, of which two cores take a half or more"
     )
 
 
@@ -192,7 +192,7 @@ def _leading(
         return chosen(setting, among, asked.only)
     if ds is None or LEADING not in ds["setting"]:
         raise InputError(f"{setting.name} takes the leaders of {LEADING}", f"run {LEADING} first")
-    best = leaders(ds, LEADING)
+    best = leaders(ds, LEADING, number=LEADERS // setting.every)
     return [contender for contender in among if contender.name in best]
 
 
