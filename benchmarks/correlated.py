@@ -72,7 +72,7 @@ SETTINGS = (
         _a9a,
         64,
         0.1,
-        (0.03, 0.1, 0.3, 1.0, 3.0),
+        (0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0),
         (2, 8, 32),
         (1, 4, 20),
     ),
@@ -273,14 +273,16 @@ def page() -> None:
         for rows in _of(record, setting, way).values()
         for row in rows.values()
     ]
-    ends = [
-        lr in (setting.steps[0], setting.steps[-1]) for setting, all_of in steps for lr in all_of
-    ]
+    low, high = (
+        sum(lr == setting.steps[end] for setting, all_of in steps for lr in all_of)
+        for end in (0, -1)
+    )
+    number = sum(len(all_of) for _, all_of in steps)
     lines += [
         "",
-        f"{sum(ends)} of {len(ends)} best step sizes lie at an end of their grid, most at the smallest:",
+        f"Of {number} best step sizes {low} are the smallest of their grid, and {high} the largest.",
     ]
-    lines += ["under that much noise little is learned.", "", *_clocks()]
+    lines += ["", *_clocks()]
     lines += ["", *_variances(record["sums"])]
     if "speed" in record:
         lines += ["", *_speeds(record["speed"])]
