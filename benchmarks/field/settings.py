@@ -141,7 +141,7 @@ def miniature(setting: Setting) -> Setting:
     One setting has half of the algorithms, the slow networks have half of the leaders, others a sixth.
     """
     return setting._replace(
-        rounds=(4, 8) if setting.halved and not setting.leaders else (8,),
+        rounds=(8,),
         batches=(16, 16, 16),
         steps=(0.3, 3.0),
         program_s=min(setting.program_s, 7.0),
