@@ -479,6 +479,7 @@ def message_bound(body: AnyBody, values: Values, facts: ProblemFacts) -> Message
 
 def _most_noise(body: AnyBody, values: Values, facts: ProblemFacts) -> float:
     most = max(some.std for some in equal_rounds(body, {"rounds": 1, **values}, facts))
+    most *= max(body.mechanism.multiples, default=1.0)
     return most * float(np.linalg.norm(body.mechanism.weights))
 
 

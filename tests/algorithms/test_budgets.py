@@ -85,9 +85,15 @@ def test_an_attack_on_the_client_with_the_least_noise() -> None:
 
 @pytest.mark.plain
 def test_a_sum_hides_no_more_than_ones_own_noise() -> None:
-    made = jaxfl.algorithm("ldp_gd", mechanism=mechanisms.gaussian(OWN), aggregation="secure_sum")
-    event = planned(made, quiet(), 3, **GIVEN).event
-    assert event.sigma == 0.5
+    """And its words have room for the most noise of any client."""
+
+    def run(own: tuple[float, ...]) -> Any:
+        noise = mechanisms.gaussian(own)
+        made = jaxfl.algorithm("ldp_gd", mechanism=noise, aggregation="secure_sum")
+        return planned(made, quiet(), 3, **GIVEN)
+
+    assert run(OWN).event.sigma == 0.5
+    assert run(OWN).values["range"] > 3 * run((1.0, 1.0, 1.0)).values["range"]
 
 
 def asked(eps: Any) -> Any:
