@@ -244,20 +244,23 @@ def page(sampler: Sampler) -> Estimator:
     Everyone takes part.  Rounds that restart draw a batch, too, which weighs nothing and counts.
     """
 
+    def anew(key: Key, t: Array, hp: Hyper) -> Array:
+        restarts: Array = (t == 0) | (jax.random.uniform(key) < hp["restart"])
+        return restarts
+
     def pace(key: Key, t: Array, hp: Hyper) -> dict[str, Array]:
-        restarts = (t == 0) | (jax.random.uniform(key) < hp["restart"])
-        return {"carry": jnp.where(restarts, 0, jnp.ones_like(hp["clip"]))}
+        return {"carry": jnp.where(anew(key, t, hp), 0, jnp.ones_like(hp["clip"]))}
 
     def begin(
         key: Key, shared: PyTree, base: Array | None, x: Array, problem: Problem, hp: Hyper
     ) -> tuple[PyTree, Array | None, Array]:
         assert base is not None
-        restarts, gradient = hp["carry"] == 0, mean_gradient if base.ndim == 1 else full_gradient
+        restarts, pooled = anew(key, shared[0], hp), base.ndim == 1  # pace has the same key
 
-        def anew(x: Array, problem: Problem, G: Array) -> Array:
-            return gradient(problem, x, G)
+        def move(x: Array, problem: Problem, G: Array) -> Array:
+            return (mean_gradient if pooled else full_gradient)(problem, x, G)
 
-        base = cond_any(restarts, anew, base, x, problem, hp["clip"])
+        base = cond_any(restarts, move, base, x, problem, hp["clip"])
         return shared, base, jnp.where(restarts, jnp.sum(problem.count), 0)
 
     def terms(shared: PyTree, x: Array, hp: Hyper) -> tuple[Term, ...]:
