@@ -108,7 +108,8 @@ def run_audit(words: Sequence[str]) -> int:
     confidence the true eps is at least `lower`.  `refutes_claim` says whether the claimed eps is below
     that, and `refutes_proof` whether the proven one is.  Of the two bounds, `plain` assumes nothing, and
     `curve` that the noise has the shape which the accountant assumes; `lower` is one of the two, chosen on
-    separate runs.  `statistic` is the number that distinguishes runs.
+    separate runs.  `statistic` is the number that distinguishes runs.  `power` is, for false positive rates
+    of 1 % and 0.1 %, a true positive rate that the attack reaches; few runs say nothing of them.
 
     Nothing is proven for an algorithm with parts of your own (--import FILE).  `described` is then the eps
     of the event that it describes, `refutes_described` whether that is below `lower`, `verdict` the same
