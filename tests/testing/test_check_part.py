@@ -265,7 +265,7 @@ LYING: dict[str, tuple[Any, str]] = {
     "fresh rows as an epoch": (mine(fixed, scheme="shuffled"), "rounds"),
     "an epoch that repeats": (same_key(sampling.shuffled()), "rounds"),
     "epochs as cycles": (mine(sampling.shuffled(), scheme="cyclic"), "the same order"),
-    "cycles as epochs": (mine(sampling.cyclic(), scheme="shuffled"), "rounds"),
+    "cycles as epochs": (mine(sampling.cyclic(), scheme="shuffled"), "two epochs"),
     # participations
     "clients 100 times": (weighs(uniform, 100.0), "weight"),
     "everyone as chance": (mine(chance, draw=everyone_at_once), "share"),

@@ -276,9 +276,11 @@ def _weights(part: Sampler, given: Given) -> None:
 
 def _law(part: Sampler, given: Given) -> None:
     """Draws have the law of the ``scheme``."""
-    T = 3 if part.epochs or part.single_pass else 2
+    T, asked = 3 if part.single_pass else 2, given.numbers.get("batch", 4)
+    if part.epochs:
+        T = M // int(asked) + 1  # an epoch, and the first round of the next
     if part.cycles:
-        T = 2 * math.ceil(M / given.numbers.get("batch", 4))
+        T = 2 * math.ceil(M / asked)
     total, b = _rows(part, given, T=T)
     drawn = (total > 0).astype(np.float64)
     said = f"of {part.name!r}, whose scheme is {part.scheme},"
@@ -314,11 +316,19 @@ def _law(part: Sampler, given: Given) -> None:
             both, a.mean() * drawn[:, 1, 0].mean(), f"The share of a record in two rounds {said}"
         )
     else:
-        most = int(drawn.sum(1).max())
+        T -= part.epochs
+        most = int(drawn[:, :T].sum(1).max())
         confirm(
             most <= 1,
             f"A record is drawn {most} times in {T} rounds {said}: {T * b} of {M} records",
         )
+        if part.epochs:
+            again = drawn[:, 0, 0] * drawn[:, T, 0]
+            mean_is(
+                again,
+                (b / M) ** 2,
+                f"The share of a record in the first rounds of two epochs {said}",
+            )
 
 
 def _cohorts(part: Participation, given: Given, T: int = 1) -> tuple[Any, dict[str, Any]]:
