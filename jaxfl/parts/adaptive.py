@@ -15,9 +15,15 @@ where z is the multiple of a value's share: the bits get sigma_b = z/kappa.  A s
 
 ``sigma`` is z_total, as a multiple of the clip and on the scale of the mean, and ``bit_noise`` is
 ``sigma_b/z_total``.  The clip depends on released bits alone: it is public, and events count multiples.
+
+This holds for values that are replaced or left out, bits included.  A report that is replaced by zero
+still has a bit, of 1/2: from a clipped report it is ``C sqrt(1 + kappa^2)`` away.  Where a server adds the
+noise of reports, sigma_b therefore counts in place of 2 sigma_b, and covers clients that are left out, too.
 """
 
 from __future__ import annotations
+
+import functools
 
 import jax.numpy as jnp
 
@@ -58,23 +64,24 @@ BIT_NOISE = Param(
     high=LARGEST,
     open_low=True,
 )
+LOUDER = BIT_NOISE._replace(low=1.0)
 PARAMS = (CLIP, QUANTILE, CLIP_LR, BIT_NOISE)
 
 
-def stretch(hp: Hyper) -> Array:
-    """``z/z_total``, by which the norm of a share grows with its bit, too."""
-    ratio: Array = 1 / jnp.sqrt(1 - 1 / (2 * hp["bit_noise"]) ** 2)
+def stretch(hp: Hyper, zeroed: bool = False) -> Array:
+    """``z/z_total``, by which the norm of a share grows with its bit; ``zeroed`` if zero has a bit, too."""
+    ratio: Array = 1 / jnp.sqrt(1 - 1 / ((1 if zeroed else 2) * hp["bit_noise"]) ** 2)
     return ratio
 
 
 def with_bits(
-    mechanism: Mechanism, noise: Key, v: Array, bits: Array, C: Array, hp: Hyper
+    mechanism: Mechanism, noise: Key, v: Array, bits: Array, C: Array, z: Array, hp: Hyper
 ) -> Array:
-    """The message of clipped values and bits +-1/2, with the noise that a client adds."""
-    kappa = stretch(hp) / hp["bit_noise"]
+    """The message of clipped values and bits +-1/2, with the noise that a client adds; z over z_total."""
+    kappa = z / hp["bit_noise"]
     message: Array = jnp.concatenate([v, (kappa * C * bits)[None]])
     if not mechanism.central:
-        message = message + normal(noise, mechanism, message, hp, C * stretch(hp))
+        message = message + normal(noise, mechanism, message, hp, C * z)
     return message
 
 
@@ -84,8 +91,10 @@ def _length(shared: Array, hp: Hyper) -> Array:
     return C
 
 
-def _close(shared: Array, v: Array, rate: Array, total: Array, hp: Hyper) -> Array:
-    kappa = stretch(hp) / hp["bit_noise"]
+def _close(
+    shared: Array, v: Array, rate: Array, total: Array, hp: Hyper, zeroed: bool = False
+) -> Array:
+    kappa = stretch(hp, zeroed) / hp["bit_noise"]
     b = 0.5 + v[-1] / (kappa * _length(shared, hp))
     new: Array = shared - hp["clip_lr"] * (b - hp["quantile"])
     return new
@@ -96,12 +105,12 @@ def _unknown(values: Values) -> MessageBound:
 
 
 @made
-def minibatch_in_units(sampler: Sampler) -> Estimator:
+def minibatch_in_units(sampler: Sampler, zeroed: bool = False) -> Estimator:
     """The minibatch whose noise a server multiplies by ``C z/z_total``."""
     plain = minibatch(sampler)
 
     def unit(shared: PyTree, x: Array, hp: Hyper) -> Array:
-        return _length(shared, hp) * stretch(hp)
+        return _length(shared, hp) * stretch(hp, zeroed)
 
     return plain._replace(gradient=Gradient(plain.gradient.terms, unit=unit))
 
@@ -126,7 +135,7 @@ def gradients(estimator: Estimator, mechanism: Mechanism) -> Local:
         square = point.kernel.inner(factors, factors, batch).reshape(weight.size, -1)
         inside = point.kernel.layers * square.max(1) <= C * C
         bits = jnp.sum(weight * jnp.where(inside, 0.5, -0.5))
-        sent = with_bits(mechanism, client.noise, g + point.public, bits, C, hp)
+        sent = with_bits(mechanism, client.noise, g + point.public, bits, C, stretch(hp), hp)
         return sent, turns + 1, jnp.sum(weight > 0, dtype=jnp.int32)
 
     return Local("gradients, adaptive clip", init, run, _unknown, _close, PARAMS)
@@ -135,6 +144,7 @@ def gradients(estimator: Estimator, mechanism: Mechanism) -> Local:
 @made
 def reports(inner: Local, mechanism: Mechanism) -> Local:
     """A local procedure without noise: values are the reports x - theta_i of clients."""
+    zeroed = mechanism.central
 
     def init(problem: Problem, x: Array) -> tuple[PyTree, PyTree]:
         return jnp.zeros((), x.dtype), inner.init(problem, x)[1]
@@ -147,10 +157,12 @@ def reports(inner: Local, mechanism: Mechanism) -> Local:
         g, memory, count = inner.run(client, x, (), memory, problem, unbounded)
         bits = jnp.where(jnp.sum(g * g) <= C * C, 0.5, -0.5).astype(x.dtype)
         g = clip(g, C, problem.model.kernel.smooth)
-        return with_bits(mechanism, client.noise, g, bits, C, hp), memory, count
+        z = stretch(hp, zeroed)
+        return with_bits(mechanism, client.noise, g, bits, C, z, hp), memory, count
 
-    params = (*inner.params, *PARAMS)
-    return Local(f"{inner.name}, adaptive clip", init, run, _unknown, _close, params)
+    params = (*inner.params, *PARAMS[:-1], LOUDER if zeroed else BIT_NOISE)
+    close = functools.partial(_close, zeroed=zeroed)
+    return Local(f"{inner.name}, adaptive clip", init, run, _unknown, close, params)
 
 
 @made

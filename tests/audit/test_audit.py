@@ -154,12 +154,17 @@ def test_what_is_seen_under_each_trust_model_comes_close_to_the_proof(trust: str
 def test_the_page_of_audits_has_every_algorithm_or_a_reason() -> None:
     text = Path(__file__).parents[2].joinpath("docs/audits.md").read_text()
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines()[2:]]
-    found = {row[0].strip("`"): row for row in rows if row and row[0].startswith("`")}
+    found = {row[0].strip("`"): row for row in rows if row and row[0].strip("`") in ALGORITHMS}
     private = {name for name in ALGORITHMS if "sigma" in jaxfl.algorithm(name).names}
     assert set(found) == private
     for row in found.values():
         assert float(row[2]) <= 1
         assert float(row[2]) >= 0.5 or row[-1]
+    others = [row for row in rows if row and row[0].startswith("`") and "`, " in row[0]]
+    assert len(others) >= 10
+    for row in others:
+        assert float(row[2]) <= 1
+        assert float(row[4]) > 1 or row[-1]
 
 
 class Toy(NamedTuple):

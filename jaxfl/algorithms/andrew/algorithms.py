@@ -109,7 +109,7 @@ def _algorithm(name: str, kind: Kind, **parts: Any) -> Algorithm:
     server = given.pop("server", servers.averaging() if kind.whole else servers.descent())
     body = body_of(
         given,
-        estimator=adaptive.minibatch_in_units(sampler) if kind.central else rows,
+        estimator=adaptive.minibatch_in_units(sampler, kind.whole) if kind.central else rows,
         mechanism=usual,
         server=adaptive.of_values(server),
         local=steps,
@@ -148,13 +148,14 @@ class Rules(NamedTuple):
         return N.plan()
 
     def finish(self, N: Draft, noise: Noise, facts: ProblemFacts) -> None:
-        """The noise of the bits: r/20 of r values as in the paper, and z_total where that is more."""
+        """The noise of the bits: r/20 of r values as in the paper, or more where z_total is."""
         values, kind = N.values, self.kind
         each = 1.0 if kind.whole else float(values.get("batch", facts.m))
         r = each * (reporting(self.body, values, facts.n) if kind.central else 1.0)
         z = r * float(values.get("sigma", 0.0))  # of a value's share, 1/r
-        ratio = max(1.0, r / (20 * z)) if z > 0 else 1.0
-        N.theorem("bit_noise", ratio, f"max(1, r/(20 z_total)) of r values, {OURS}")
+        least = 2.0 if kind.whole and kind.central else 1.0
+        ratio = max(least, r / (20 * z)) if z > 0 else least
+        N.theorem("bit_noise", ratio, f"max({least:g}, r/(20 z_total)) of r values, {OURS}")
 
     def event(self, values: Mapping[str, Any], facts: ProblemFacts) -> Any:
         """Messages in units of the clip: of norm 1, or means of shares of norm 1."""
