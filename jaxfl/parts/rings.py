@@ -129,7 +129,7 @@ def _summed(one: Event, T: int) -> Event | NoClaim:
 def ring_sum(noise: RingNoise, std: float, bits: int = 32) -> Aggregation:
     """A secure sum of words of that many bits, each client's with integer noise of deviation ``std``."""
     law = table(noise, float(std))
-    mask = jnp.uint32(2 ** int(whole("bits", bits, 2, 32)) - 1)
+    mask = np.uint32(2 ** int(whole("bits", bits, 2, 32)) - 1)
 
     def protect(
         key: Key, t: Array, me: Array, cohort: Draw, v: Array, hp: Hyper

@@ -69,7 +69,7 @@ Curve: TypeAlias = Callable[[Floats], Floats]  # an upper bound on delta at any 
 
 STATUS: dict[str, str] = {
     Status.ESTABLISHED: "established: by published accountants",
-    Status.DERIVED: "derived: by an elementary derivation of ours",
+    Status.DERIVED: "derived: by an elementary derivation in jaxfl's documentation",
     Status.NEW: "new: its proof is sketched and checked numerically, not reviewed",
     Status.STATED: "stated by the user: not proven",
     Status.PROBED: "declared and probed: right if the parts are what the user declares",

@@ -77,7 +77,7 @@ OBSERVED = {
     "secure_sum": "only the sum of the clients' messages",
     "trusted_server": "the models that a trusted server shows",
     "single_node": "the models of the node that holds the data",
-    "shared_seeds": "every message of every client, and no seed that honest neighbours share",
+    "shared_seeds": "every message of every client, but not the seeds that honest neighbours share",
 }
 NEIGHBOURS = {
     ("record", "replace_one"): "one record of one client, replaced by another",

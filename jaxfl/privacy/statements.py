@@ -38,6 +38,7 @@ __all__ = [
 ]
 
 IN_SHORT = ("mu", *(f"tpr_at_{fpr:g}" for fpr in FPR))
+LOOSE = 0.01  # a regret above which mu says too little [Gomez et al., 2025]
 SHARP = 1e-4  # relative: how far mu may be above the least one
 POINTS = 128  # of a profile that a card carries, beside eps = 0
 MOST = 1 << 15  # places where a curve is looked at
@@ -81,29 +82,52 @@ class Card(NamedTuple):
         if math.isinf(self.eps):
             return [("proven", f"none at delta {self.delta:.3g}: {self.method}")]
         status = STATUS.get(self.status, "")
+        narrow = "; not all records of a client" if self.unit == "record" else ""
         out = [
-            ("proven", f"eps {self.eps:.4g} at delta {self.delta:.3g}: {self.method} ({status})"),
-            ("protects", self.neighbours),
-            ("adversary", f"sees {self.seen}"),
             (
-                "mu",
-                f"{self.mu:.4g}, wherever delta is at least {self.floor:.3g}; regret {self.regret:.2g}",
+                "proven",
+                f"eps at most {self.eps:.4g} at delta {self.delta:.3g}, of all rounds together",
             ),
+            ("by", f"{self.method} ({status})"),
+            ("protects", f"{self.neighbours}{narrow}"),
+            ("adversary", f"sees {self.seen}"),
+            ("mu", self._mu()),
         ]
         out += [
             (
                 f"at {100 * fpr:g} % FPR",
-                f"true positive rate at most {100 * rate:.3g} %{self._reached(fpr)}",
+                f"any attack of this adversary has a true positive rate of at most {_up(100 * rate)} %"
+                f"{self._reached(fpr)}",
             )
             for fpr, rate in self.rates.items()
         ]
         if self.claimed is not None:
-            out.append(("claimed", f"eps {self.claimed:.4g}, by the paper's formula"))
+            out.append(("claimed", self._claim()))
         if self.audited is not None:
             sure = f"{100 * float(self.audited['confidence']):g} % confidence"
             out.append(("audited", f"eps at least {float(self.audited['lower']):.4g}, at {sure}"))
-        out.append(("rests on", "; ".join(self.rests_on) or "parts of jaxfl alone"))
-        return [*out, ("assumes", self.assumes)] if self.assumes else out
+        own = "jaxfl's own parts alone: on nothing that the user declares"
+        out.append(("rests on", "; ".join(self.rests_on) or own))
+        out += [("assumes", self.assumes)] if self.assumes else []
+        return [
+            *out,
+            ("leaves out", "other runs on the same data, tuning included: their eps add up"),
+        ]
+
+    def _mu(self) -> str:
+        """Of Gaussian differential privacy, and how much of the curve it loses."""
+        if self.regret == 0:
+            return f"{_up(self.mu)}: exactly as private as Gaussian noise of this shift"
+        loose = "; too loose to be quoted" if self.regret > LOOSE else ""
+        return (
+            f"{_up(self.mu)}: at least as private as Gaussian noise of this shift, wherever delta is at "
+            f"least {self.floor:.3g}. Error rates of the proof are higher by up to {self.regret:.2g}{loose}"
+        )
+
+    def _claim(self) -> str:
+        less = self.claimed is not None and self.claimed < self.eps * (1 - 1e-3)
+        then = "LESS than is proven, and no guarantee" if less else "no less than is proven"
+        return f"eps {self.claimed:.4g} at this delta, by the paper's formula: {then}"
 
     def _reached(self, fpr: float) -> str:
         power = (self.audited or {}).get("power") or {}
@@ -147,6 +171,14 @@ def card(
         assumes,
         None if audited is None else audited._asdict(),
     )
+
+
+def _up(number: float) -> str:
+    """Four digits, rounded up: what is stated holds."""
+    if not 0 < number < math.inf:
+        return f"{number:g}"
+    unit = 10.0 ** (math.floor(math.log10(number)) - 3)
+    return f"{math.ceil(number / unit * (1 - 1e-12)) * unit:.4g}"
 
 
 @functools.lru_cache(maxsize=1024)
