@@ -22,7 +22,7 @@ __all__ = ["PUBLIC", "Report", "report", "spent"]
 PUBLIC = (
     "that losses, regularizers, initial points, schedules, arrays in the user's parts and statistics of "
     "the data, such as those of standardise, are public, that the noise's key or seed is secret, and that "
-    "no other run uses it"
+    "no other run uses that key"
 )
 
 

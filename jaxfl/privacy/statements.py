@@ -82,6 +82,7 @@ class Card(NamedTuple):
         if math.isinf(self.eps):
             return [("proven", f"none at delta {self.delta:.3g}: {self.method}")]
         status = STATUS.get(self.status, "")
+        what = "a client's records were" if self.unit == "client" else "a record was"
         narrow = "; not all records of a client" if self.unit == "record" else ""
         out = [
             (
@@ -96,7 +97,7 @@ class Card(NamedTuple):
         out += [
             (
                 f"at {100 * fpr:g} % FPR",
-                f"any attack of this adversary has a true positive rate of at most {_up(100 * rate)} %"
+                f"telling whether {what} changed has a true positive rate of at most {_up(100 * rate)} %"
                 f"{self._reached(fpr)}",
             )
             for fpr, rate in self.rates.items()
@@ -111,22 +112,24 @@ class Card(NamedTuple):
         out += [("assumes", self.assumes)] if self.assumes else []
         return [
             *out,
-            ("leaves out", "other runs on the same data, tuning included: their eps add up"),
+            ("leaves out", "other runs on the same data, tuning included: eps and deltas add up"),
         ]
 
     def _mu(self) -> str:
         """Of Gaussian differential privacy, and how much of the curve it loses."""
         if self.regret == 0:
-            return f"{_up(self.mu)}: exactly as private as Gaussian noise of this shift"
-        loose = "; too loose to be quoted" if self.regret > LOOSE else ""
+            return f"{_up(self.mu)}: exactly as private as a mu-Gaussian mechanism"
+        if self.regret > LOOSE:
+            return f"not quoted: it loses {self.regret:.2g} of an attacker's error rates; take those below"
         return (
-            f"{_up(self.mu)}: at least as private as Gaussian noise of this shift, wherever delta is at "
-            f"least {self.floor:.3g}. Error rates of the proof are higher by up to {self.regret:.2g}{loose}"
+            f"{_up(self.mu)}: at least as private as a mu-Gaussian mechanism wherever delta is at least "
+            f"{self.floor:.3g}; an attacker's error rates are up to {self.regret:.2g} higher than there"
         )
 
     def _claim(self) -> str:
         less = self.claimed is not None and self.claimed < self.eps * (1 - 1e-3)
-        then = "LESS than is proven, and no guarantee" if less else "no less than is proven"
+        more = "it promises MORE privacy than is proven: do not rely on it"
+        then = more if less else "weaker than what is proven"
         return f"eps {self.claimed:.4g} at this delta, by the paper's formula: {then}"
 
     def _reached(self, fpr: float) -> str:

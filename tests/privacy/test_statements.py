@@ -183,8 +183,10 @@ def test_a_card_says_what_it_rests_on(key: jax.Array, shell: Shell) -> None:
     text = str(card(COINS, 1e-4))
     assert "protects" in text and "one record of one client, replaced by another" in text  # noqa: PT018
     assert "rests on" in text and "jaxfl's own parts alone" in text  # noqa: PT018
-    assert "LESS than is proven" in str(card(COINS, 1e-4, claimed=0.9 * card(COINS, 1e-4).eps))
-    assert "no less than is proven" in str(card(COINS, 1e-4, claimed=99.0))
+    assert "MORE privacy than is proven" in str(
+        card(COINS, 1e-4, claimed=0.9 * card(COINS, 1e-4).eps)
+    )
+    assert "weaker than what is proven" in str(card(COINS, 1e-4, claimed=99.0))
     assert "not all records of a client" in text
     assert [_up(x) for x in (1.2151, 13.3001, 4.0, 0.0)] == ["1.216", "13.31", "4", "0"]
     assert "declared and probed" in str(card(Probed(COINS), 1e-4))
