@@ -76,8 +76,8 @@ SVRG_AT_2 = (
 LATE = (
     "Private as stated, CDP-SGD and SoteriaFL-SGD both take the step 1; the published steps are 0.6 and "
     "1.  SoteriaFL-SGD is ahead in loss and accuracy for the first {rounds} rounds, and behind at the "
-    "end: records are split at random, where shifts do not pay off in the end (see `soteriafl-when`).  Utility "
-    "counts all rounds, and in it SoteriaFL-SGD stays ahead."
+    "end: records are split at random, where shifts do not pay off in the end (see `soteriafl-when`).  "
+    "Utility counts all rounds, and in it SoteriaFL-SGD stays ahead."
 )
 SVRG_AND_CDP = (
     "The paper says that CDP-SGD “may” be ahead of SoteriaFL-SVRG.  It is in accuracy, as the noise of "
