@@ -423,6 +423,7 @@ UNREFUTED: dict[str, tuple[str, ...]] = {
             "less noise in a report",
         ),
         "steps that count nothing",
+        *("with as Poisson", "fixed size as Poisson"),  # whose slots a Poisson batch would overflow
     ),
 }
 OUTCOMES = {name: word for word, names in UNREFUTED.items() for name in names}
