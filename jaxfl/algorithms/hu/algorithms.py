@@ -25,7 +25,6 @@ Poisson draws.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Unpack
 
@@ -110,7 +109,9 @@ class Variant(NamedTuple):
     sampler: Callable[[], Sampler] = sampling.shuffled
     compressor: Callable[[], Compressor] = identity
     channel: Callable[[], Channel] = channels.direct
-    ring: tuple[RingNoise, float] | None = None  # integer noise in the sum, and its deviation
+    ring: tuple[RingNoise, float, int] | None = (
+        None  # noise in the sum, its deviation, bits of words
+    )
 
 
 def private_local_sgd(**parts: Unpack[Parts]) -> Algorithm:
@@ -307,14 +308,7 @@ def _ringed(name: str, paper: str, std: float, bits: int, **parts: Unpack[Parts]
         applies(not parts.get(role), name, why, **{role: parts.get(role)})
     noise: RingNoise = "skellam" if name.startswith("skellam") else "discrete_gaussian"
     std = number("noise_std", std, least=1, most=2.0**15)
-    kind = Variant(
-        paper,
-        mechanism=functools.partial(rings.on_ring, noise, std),
-        aggregation=functools.partial(rings.ring_sum, noise, std, bits),
-        bounded=True,
-        claims=False,
-        ring=(noise, std),
-    )
+    kind = Variant(paper, bounded=True, claims=False, ring=(noise, std, bits))
     return _algorithm(name, kind, **parts)
 
 
@@ -338,7 +332,9 @@ def _algorithm(
             f"sampler = {sampler.name!r} orders the records of the whole run, and fresh = True "
             "restarts in every round: leave out one."
         )
-    estimator, usual = estimators.minibatch(sampler), kind.mechanism()
+    estimator, usual, summed = estimators.minibatch(sampler), kind.mechanism(), kind.aggregation()
+    if kind.ring is not None:
+        usual, summed = rings.on_ring(*kind.ring[:2]), rings.ring_sum(*kind.ring)
     mechanism = given.get("mechanism", usual)
     inner = mechanism if kind.ring is None else mechanisms.noiseless()
     body = body_of(
@@ -357,7 +353,7 @@ def _algorithm(
             kind.once,
             kind.last,
         ),
-        aggregation=kind.aggregation(),
+        aggregation=summed,
     )
     params = (
         SMOOTHNESS,
@@ -378,7 +374,7 @@ class PaperRules(NamedTuple):
     convex: bool
     plain: bool  # steps of SGD: another optimizer's are no sums, and hide nothing in a sum of them
     last: bool = False  # the noise is on the clipped report: all records of a client are protected
-    ring: tuple[RingNoise, float] | None = None
+    ring: tuple[RingNoise, float, int] | None = None
 
     def plan(self, given: Mapping[str, Any], facts: ProblemFacts) -> Plan:
         """The user's values, then the paper's, then defaults that say so."""
@@ -464,7 +460,7 @@ class PaperRules(NamedTuple):
         if self.last:
             return transcript.of_clients(body, values, facts, lambda now: float(now["update_clip"]))
         if self.ring is not None:
-            return self._on_ring(*self.ring, values, facts)
+            return self._on_ring(*self.ring[:2], values, facts)
         hidden = body.aggregation is not None
         if not self.plain:
             body = body._replace(aggregation=None)
