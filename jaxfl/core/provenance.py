@@ -69,7 +69,7 @@ RESTS: dict[type, Rests] = {
     Gradient: Rests(("terms", "public", "unit", "kernel", "jitter")),
     Memory: Rests(("init", "begin", "refresh", "table", "follow")),
     Mechanism: Rests(
-        ("draw", "weights", "event", "coupled", "multiples"), ("std", "central", "params")
+        ("draw", "weights", "event", "coupled", "multiples", "shows"), ("std", "central", "params")
     ),  # its event reads ``std``
     Local: Rests(("init", "run", "message_bound", "close", "params")),
     Aggregation: Rests(

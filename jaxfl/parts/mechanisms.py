@@ -120,7 +120,7 @@ def correlated(weights: tuple[float, ...], central: bool = False, shows: bool = 
             return NoClaim(
                 "noise that is correlated over rounds needs all rounds of a run to be alike"
             )
-        found = dataclasses.replace(one, correlation=weights, shows=shows)
+        found = dataclasses.replace(one, correlation=weights)
         return NoClaim(why) if (why := correlates(found)) else found
 
     params = (MEAN_SIGMA,) if central else (SIGMA,)

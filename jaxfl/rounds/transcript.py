@@ -6,6 +6,7 @@ clients take part, and each message is seen.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import math
 from collections.abc import Callable, Sequence
@@ -284,6 +285,7 @@ def in_sequence(
             "noise is correlated over rounds, and clients take part in some of them"
         )
     if mechanism.event is not None:
+        parts = tuple(dataclasses.replace(one, shows=mechanism.shows) for one in parts)
         parts = tuple(asked(mechanism, "event", one, T) for one in parts)
         if not provenance.own_part(mechanism, later=False):
             parts = tuple(map(events.Stated, parts))

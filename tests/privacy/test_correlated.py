@@ -21,7 +21,7 @@ from jaxfl.engine.memory import remembered
 from jaxfl.parts import channels, compressors
 from jaxfl.privacy import Event, Mean, Sampling
 from jaxfl.privacy.accountants import closed_form
-from jaxfl.privacy.events import Kind, NoClaim, Stated
+from jaxfl.privacy.events import Kind, NoClaim, Stated, described
 from jaxfl.privacy.gaussian import gdp_eps
 from jaxfl.privacy.releases import correlates, shown_norm, strategy_norm
 
@@ -334,6 +334,17 @@ def test_an_event_of_a_users_own_is_stated_and_not_proven() -> None:
     assert isinstance(run.event.events[0], Stated)
     changed = mechanisms.banded(3)._replace(weights=(1.0, -0.9))
     assert isinstance(stated(changed).event.events[0], Stated)
+
+
+def test_the_clock_that_rounds_read_is_accounted_for() -> None:
+    """Also where a mechanism was given another one: several uses by shows cost more."""
+    found = [
+        stated(made, "cdp_sgd", sampler="cyclic", batch=2, k=2)
+        for made in (mechanisms.banded(2)._replace(shows=True), SHOWS)
+    ]
+    assert described(found[0].event) == found[1].event
+    assert found[1].event.events[0].shows
+    assert standing(found[0].algorithm).kind == Kind.DECLARED
 
 
 SHOWS = mechanisms.banded(2, shows=True)
