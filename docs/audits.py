@@ -185,7 +185,7 @@ threshold turns it into a guess of the world:
 |---|---|---|---|---|---|---|---|---|"""
 
 
-BESIDE = """
+OTHER_HEAD = """
 ## Other mechanisms and units
 
 The same attacks, on mechanisms beyond independent noise and on whole clients.  *Certified* is as above.
@@ -242,7 +242,7 @@ def line(name: str, found: AuditResult) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def beside(row: Other, runs: int = RUNS) -> str:
+def other_line(row: Other, runs: int = RUNS) -> str:
     """Return one line of the second table: an audit, and one of half the noise under the same event."""
     which = algorithm(row.name, **row.parts)
     given: dict[str, Any] = {"m": 50, "rounds": 20, "batch": 5, "delta": DELTA}
@@ -294,10 +294,10 @@ def main(names: list[str]) -> None:
         if "others" not in names:
             print(line(name, audited(name)), flush=True)
     if not names or "others" in names:
-        print(BESIDE)
+        print(OTHER_HEAD)
         for row in OTHERS:
             if not set(names) - {"others"} or row.name in names:
-                print(beside(row), flush=True)
+                print(other_line(row), flush=True)
 
 
 if __name__ == "__main__":

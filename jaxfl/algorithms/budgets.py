@@ -7,6 +7,7 @@ from typing import Any
 
 from jaxfl.algorithms.registry import algorithm as by_name
 from jaxfl.algorithms.resolution import resolve
+from jaxfl.core.checks import one_problem
 from jaxfl.core.errors import require
 from jaxfl.core.types import Algorithm, Problem
 from jaxfl.parts import mechanisms
@@ -49,6 +50,7 @@ def with_budgets(
     >>> run.ledger().proven.round(2).tolist()
     [1.0, 2.0, 4.0]
     """
+    problem = one_problem(problem)
     require(
         len(eps) == problem.n,
         lambda: f"has {len(eps)} budgets, and there are {problem.n} clients",

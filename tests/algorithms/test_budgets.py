@@ -105,6 +105,7 @@ test_mistakes_are_explained = refusals(
         lambda: asked((1.0, 0.0, 2.0)),
         "eps = 0.0 of client 1 allows no release: leave the client out",
     ),
+    (lambda: jaxfl.algorithms.with_budgets("ldp_gd", 3, 3, (1.0,)), "must be a Problem"),  # type: ignore[arg-type]
     (lambda: asked((1.0, 2.0)), "has 2 budgets, and there are 3 clients: give one for each"),
     (lambda: mechanisms.gaussian((1.0, 0.0)), "multiple = 0.0 must be above 0"),
     (
