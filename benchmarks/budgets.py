@@ -160,7 +160,7 @@ def least(w: Workload, state: Any, k: int | None, steps: int = 1) -> float:
     return total
 
 
-def flops(w: Workload, chosen: jaxfl.Algorithm | None) -> float:
+def flops(w: Workload, chosen: jaxfl.parts.Algorithm | None) -> float:
     """The least operations of a round: those of one gradient, at each point that the estimator needs."""
     return w.flops * (chosen.body.estimator.points if chosen else 1)
 

@@ -29,15 +29,13 @@ def seconds(n: int, r: int, tau: int, batch: int) -> Callable[[], float]:
     """A call that does :data:`ROUNDS` rounds of a compiled program and says how long they took."""
     rng = np.random.default_rng(0)
     a = rng.standard_normal((n, SAMPLES, FEATURES), np.float32)
-    problem = jaxfl.make_problem(
-        jaxfl.models.logistic(FEATURES), (a, rng.integers(0, 2, (n, SAMPLES)))
-    )
+    problem = jaxfl.Problem(jaxfl.models.logistic(FEATURES), (a, rng.integers(0, 2, (n, SAMPLES))))
     algorithm = jaxfl.algorithm(
-        "private_local_sgd", participation=jaxfl.sampling.participation("uniform")
+        "private_local_sgd", participation=jaxfl.parts.sampling.participation("uniform")
     )
     given = {"cohort": r, "local_steps": tau, "batch": batch, "sigma": 0.1, "lr": 0.01}
     facts = facts_of(problem, ROUNDS)
-    values = jaxfl.algorithms.resolve(algorithm, given, facts).values
+    values = jaxfl.algorithms.resolution.resolve(algorithm, given, facts).values
     hp = build(algorithm, values, facts, jnp.dtype(jnp.float32))
     key = jax.random.key(0)
     state, _ = algorithm.init(key, problem, hp)

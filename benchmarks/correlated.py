@@ -24,7 +24,8 @@ import jax
 import numpy as np
 
 import jaxfl
-from jaxfl import data, mechanisms, models
+from jaxfl import data, models
+from jaxfl.parts import mechanisms
 from jaxfl.privacy import Event, Mean, Sampling
 from jaxfl.privacy.calibration import sigma_for
 from jaxfl.privacy.releases import shown_norm, strategy_norm
@@ -58,11 +59,11 @@ class Setting(NamedTuple):
 
 
 def _a9a() -> Any:
-    return jaxfl.make_problem(models.logistic(123), data.split("a9a", CLIENTS))
+    return jaxfl.Problem(models.logistic(123), data.split("a9a", CLIENTS))
 
 
 def _mnist() -> Any:
-    return jaxfl.make_problem(models.mlp(784, (16,), 10), data.split(_first(300), CLIENTS))
+    return jaxfl.Problem(models.mlp(784, (16,), 10), data.split(_first(300), CLIENTS))
 
 
 SETTINGS = (
@@ -212,7 +213,7 @@ FEW, TIMES, BANDS = 20, 7, 8
 
 def speed() -> None:
     """Rounds per second with 8 bands, as multiples of independent noise; alternating, in this process."""
-    problem = jaxfl.make_problem(models.mlp(784, (64,), 10), data.split(_first(300), CLIENTS))
+    problem = jaxfl.Problem(models.mlp(784, (64,), 10), data.split(_first(300), CLIENTS))
     d = problem.model.dim
     cases: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
         "uncompressed, one draw of the mean's noise": ("ldp_sgd", {}, {}),

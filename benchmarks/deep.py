@@ -111,7 +111,7 @@ def docstrings(name: str) -> str:
 
 
 def ours(study: Study, seed: int, rounds: int) -> float:
-    problem = jaxfl.make_problem(study.model, study.data)
+    problem = jaxfl.Problem(study.model, study.data)
     run = jaxfl.simulate(
         "fedsgd",
         problem,

@@ -24,7 +24,7 @@ import jaxfl
 def job(executor: Any = None, rounds: int = 6_000) -> Any:
     """Twelve chunks of two programs, each of some seconds."""
     data = jaxfl.data.split("digits", clients=5)
-    problem = jaxfl.make_problem(jaxfl.models.softmax_regression(64, 10), data)
+    problem = jaxfl.Problem(jaxfl.models.softmax_regression(64, 10), data)
     return jaxfl.sweep(
         ["ldp_sgd", "soteriafl_sgd"],
         problem,
@@ -42,7 +42,7 @@ def job(executor: Any = None, rounds: int = 6_000) -> Any:
 
 def overhead() -> None:
     """Four workers on this machine, which have computed before, against its chunks one after the other."""
-    with jaxfl.executors.processes(4) as executor:
+    with jaxfl.engine.executors.processes(4) as executor:
         for rounds in (1_000, 100_000):  # the first to compile and to start
             took = {}
             for name, where in (("local", None), ("executor", executor)):
@@ -70,7 +70,7 @@ def chunks(count: int) -> None:
         with tempfile.TemporaryDirectory() as place:
             began, before = time.perf_counter(), _memory()
             data = jaxfl.data.split("digits", clients=2)
-            problem = jaxfl.make_problem(jaxfl.models.softmax_regression(64, 10), data)
+            problem = jaxfl.Problem(jaxfl.models.softmax_regression(64, 10), data)
             seen: list[float] = []
             jaxfl.sweep(
                 "fedgd",

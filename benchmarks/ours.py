@@ -54,7 +54,7 @@ def problem(w: Workload) -> jaxfl.Problem:
         clients = jaxfl.data.generated(make, w.n, w.m, source=jnp.uint32(0), classes=classes)
     else:
         clients = jaxfl.data.from_clients(data(w), classes=classes, stacked=True)
-    return jaxfl.make_problem(model, clients, name=w.name, eval_records="all")
+    return jaxfl.Problem(model, clients, name=w.name, eval_records="all")
 
 
 def make(source: jax.Array, i: jax.Array, j: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -64,16 +64,16 @@ def make(source: jax.Array, i: jax.Array, j: jax.Array) -> tuple[jax.Array, jax.
 
 def posed_for(
     w: Workload, posed: jaxfl.Problem, name: str, numbers: dict[str, Any], parts: dict[str, Any]
-) -> tuple[jaxfl.Algorithm, jaxfl.Problem, Any]:
+) -> tuple[jaxfl.parts.Algorithm, jaxfl.Problem, Any]:
     """The algorithm, the problem as rounds read it, and the hyper-parameters of a workload."""
     if w.cohort is not None:
-        parts = {"participation": jaxfl.sampling.participation("uniform"), **parts}
+        parts = {"participation": jaxfl.parts.sampling.participation("uniform"), **parts}
         numbers = {"cohort": w.cohort, **numbers}
-    parts = {"sampler": jaxfl.sampling.sampler("with_replacement"), **parts}
+    parts = {"sampler": jaxfl.parts.sampling.sampler("with_replacement"), **parts}
     chosen = jaxfl.algorithm(name, **parts)
     given = {"lr": w.eta, "clip": w.G, "sigma": w.sigma, "batch": w.b, **numbers}
     facts = facts_of(posed, 1000)
-    values = jaxfl.algorithms.resolve(chosen, given, facts).values
+    values = jaxfl.algorithms.resolution.resolve(chosen, given, facts).values
     return chosen, measured(posed), build(chosen, values, facts, jnp.float32)
 
 
@@ -155,7 +155,7 @@ def simulated(
     w: Workload, posed: jaxfl.Problem, every: int | None
 ) -> tuple[Callable[[int], tuple[float, float]], dict[str, Any]]:
     """A call is a run of :data:`SIMULATED` rounds, and counts what follows its compilation."""
-    algorithm = jaxfl.algorithm("ldp_sgd", sampler=jaxfl.sampling.sampler("with_replacement"))
+    algorithm = jaxfl.algorithm("ldp_sgd", sampler=jaxfl.parts.sampling.sampler("with_replacement"))
     numbers = {"lr": w.eta, "clip": w.G, "sigma": w.sigma, "batch": w.b}
     rounds = SIMULATED.get(w.name, 100)
     key = jax.random.key(0)
@@ -173,14 +173,14 @@ def simulated(
 def algorithms(w: Workload) -> dict[str, tuple[str, dict[str, Any], dict[str, Any]]]:
     """The algorithm of each contender, its hyper-parameters and its parts."""
     random_k = {"k": max(1, w.d // 20)}
-    qsgd = {"compressor": jaxfl.compressors.compressor("qsgd")}
+    qsgd = {"compressor": jaxfl.parts.compressors.compressor("qsgd")}
     levels = {"levels": 16}
-    plain = {"compressor": jaxfl.compressors.compressor("identity")}
+    plain = {"compressor": jaxfl.parts.compressors.compressor("identity")}
     each = {"noise": "per_client"}
     fixed = {"smoothness": 1.0}  # asked for by theory that is not used here
     return {
         "SGD": ("ldp_sgd", {}, {}),
-        "SGD, Poisson batches": ("ldp_sgd", {}, {"sampler": jaxfl.sampling.poisson()}),
+        "SGD, Poisson batches": ("ldp_sgd", {}, {"sampler": jaxfl.parts.sampling.poisson()}),
         "SGD, noise per client": ("ldp_sgd", {}, each),
         "SGD, random-k": ("cdp_sgd", random_k, {}),
         "SGD, random-k, shifted": ("soteriafl_sgd", {**random_k, **fixed}, {}),

@@ -34,7 +34,7 @@ def problem(clients: int, weights: Any = "equal") -> Any:
     """Logistic regression on a9a, divided among equal clients."""
     data = jaxfl.data.split("a9a", clients=clients)
     model = jaxfl.models.logistic(123, regularizer=jaxfl.models.l2(1e-3))
-    return jaxfl.make_problem(model, data, weights=weights)
+    return jaxfl.Problem(model, data, weights=weights)
 
 
 def of_equal_clients(posed: Any, x: jax.Array) -> jax.Array:
@@ -135,7 +135,7 @@ def budgets() -> Rows:
     """The smallest budget for all, and each client's own, with equal weights and with the best ones."""
     posed, out = problem(10), []
     given = {"batch": 64, "delta": DELTA, "clip": 1.0}
-    made, numbers = jaxfl.algorithms.with_budgets("ldp_sgd", posed, T, BUDGETS, lr=1.0, **given)
+    made, numbers = jaxfl.parts.with_budgets("ldp_sgd", posed, T, BUDGETS, lr=1.0, **given)
     del numbers["lr"]
     assert made.body is not None
     sigma = np.array(made.body.mechanism.multiples)

@@ -45,7 +45,7 @@ def problem(rng: Rng) -> jaxfl.Problem:
     x = rng.normal(size=(5, 40, 12)).astype(np.float32)
     y = (x[..., 0] + rng.normal(size=(5, 40)) > 0).astype(np.int32)
     data = jaxfl.data.from_clients(list(zip(x, y, strict=True)))
-    return jaxfl.make_problem(jaxfl.models.softmax_regression(12, 2), data)
+    return jaxfl.Problem(jaxfl.models.softmax_regression(12, 2), data)
 
 
 def numbers(rng: Rng) -> dict[str, Any]:
@@ -95,7 +95,7 @@ def sweeps(rng: Rng, folder: Path) -> None:
 
 
 def workers(rng: Rng, folder: Path) -> None:
-    with jaxfl.executors.processes(2) as executor:
+    with jaxfl.engine.executors.processes(2) as executor:
         jaxfl.sweep(
             "ldp_sgd", problem(rng), lr=[0.1, 0.2], seeds=2, executor=executor, **numbers(rng)
         )

@@ -66,7 +66,7 @@ def main() -> None:
     w = WORKLOADS[sys.argv[1]]
     posed = problem(w)
     ready = time.perf_counter()
-    algorithm = jaxfl.algorithm("ldp_sgd", sampler=jaxfl.sampling.sampler("with_replacement"))
+    algorithm = jaxfl.algorithm("ldp_sgd", sampler=jaxfl.parts.sampling.sampler("with_replacement"))
     numbers = {"lr": w.eta, "clip": w.G, "batch": w.b, "sigma": w.sigma}
     shown: list[float] = []
     run = jaxfl.simulate(

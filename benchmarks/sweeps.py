@@ -43,9 +43,7 @@ SIGMA = np.geomspace(0.01, 0.3, 16).tolist()
 def problem() -> jaxfl.Problem:
     a, y = data(W)
     model = jaxfl.models.logistic(W.features, regularizer=nonconvex(0.2))
-    return jaxfl.make_problem(
-        model, jaxfl.data.from_clients((a, y), classes=2, stacked=True), name="W1"
-    )
+    return jaxfl.Problem(model, jaxfl.data.from_clients((a, y), classes=2, stacked=True), name="W1")
 
 
 def laid_out(
@@ -57,7 +55,7 @@ def laid_out(
     **numbers: float,
 ) -> Grid:
     """The cells of a sweep."""
-    made = jaxfl.algorithm(algorithm, sampler=jaxfl.sampling.sampler(sampler))
+    made = jaxfl.algorithm(algorithm, sampler=jaxfl.parts.sampling.sampler(sampler))
     spans = {name: tuple(values) for name, values in axes.items()}
     fixed = {"clip": W.G, "batch": W.b, "rounds": 10 * T, **numbers}
     return lay_out(made, posed, spans, fixed, seeds, "calibrated", "train")
@@ -132,7 +130,7 @@ def anew(posed: jaxfl.Problem) -> float:
     jax.clear_caches()
     began = time.perf_counter()
     jaxfl.simulate(
-        jaxfl.algorithm("ldp_sgd", sampler=jaxfl.sampling.sampler("with_replacement")),
+        jaxfl.algorithm("ldp_sgd", sampler=jaxfl.parts.sampling.sampler("with_replacement")),
         posed,
         jax.random.key(0),
         T,

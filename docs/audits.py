@@ -15,8 +15,8 @@ import jax
 
 import jaxfl
 from jaxfl.algorithms.registry import ALGORITHMS, algorithm
-from jaxfl.audit.attack import AuditResult, audit
-from jaxfl.audit.canary import prepare
+from jaxfl.audits.attack import AuditResult, audit
+from jaxfl.audits.canary import prepare
 from jaxfl.rounds.body import Body
 
 EPS, DELTA, RUNS = 4.0, 1e-3, 20_000
@@ -30,7 +30,7 @@ class Row(NamedTuple):
     why: str = ""  # the reason, where less than half is certified
 
 
-RING = {"graph": jaxfl.graphs.ring()}
+RING = {"graph": jaxfl.parts.graphs.ring()}
 OF_TWO = {"batch": 25}  # an epoch has two rounds: the attack does not know the record's round
 SNAPSHOT = {"batch": 25, "refresh": 1e-9, "turning": 1000}
 RECURSION = {
@@ -99,7 +99,7 @@ class Other(NamedTuple):
 
 
 def correlated(bands: int, **more: Any) -> Any:
-    return jaxfl.mechanisms.banded(bands, **more)
+    return jaxfl.parts.mechanisms.banded(bands, **more)
 
 
 OTHERS = (
@@ -145,7 +145,7 @@ OTHERS = (
     Other("discrete_fedavg", {}, {"clients": 3}, "integers in a sum"),
     Other(
         "ldp_sgd",
-        {"mechanism": jaxfl.mechanisms.gaussian((2.0,))},
+        {"mechanism": jaxfl.parts.mechanisms.gaussian((2.0,))},
         {},
         "a multiple of sigma, as budgets give each client",
     ),

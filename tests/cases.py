@@ -97,7 +97,7 @@ def problem_of(name: str) -> Problem:
     """A problem by its name; ``n,m`` is the one of `rows.py` with clients of this number and size."""
     if name in FOUR:
         model = jaxfl.models.logistic(5, regularizer="l2:0.1")
-        return jaxfl.make_problem(model, clients(), **FOUR[name])
+        return jaxfl.Problem(model, clients(), **FOUR[name])
     if name in ("convex", "network"):
         return a_convex_problem() if name == "convex" else a_network()
     n, m = (5, 12) if name == "usual" else map(int, name.split(","))
@@ -123,14 +123,14 @@ def of_row(row: Row) -> Iterator[Case]:
 def of_execution(name: str, numbers: dict[str, Any]) -> Iterator[Case]:
     """Other ways to the numbers of one run, and runs that end or are seen in another way."""
     stops = {
-        "loss": jaxfl.Stop(loss=0.8),
-        "bits": jaxfl.Stop(bits=1000),
-        "gradients": jaxfl.Stop(gradients=50),
-        "noisy": jaxfl.Stop(loss=0.9, bound=2.0, sigma=0.1),
+        "loss": dict(loss=0.8),
+        "bits": dict(bits=1000),
+        "gradients": dict(gradients=50),
+        "noisy": dict(loss=0.9, bound=2.0, sigma=0.1),
     }
     for what, stop in stops.items():
         yield Case(f"{name}/stop={what}", name, "run", numbers, options={"stop": stop})
-    held = {"metrics_on": "test", "stop": jaxfl.Stop(loss=0.8)}
+    held = {"metrics_on": "test", "stop": dict(loss=0.8)}
     yield Case(f"{name}/stop=test", name, "run", numbers, options=held)
     for how in ("resumed", "extended", "functions", "messages"):
         yield Case(f"{name}/{how}", name, how, numbers)

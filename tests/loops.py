@@ -10,7 +10,7 @@ import numpy as np
 from jaxfl.algorithms.resolution import build
 from jaxfl.core.normals import normal
 from jaxfl.core.types import Hyper, Problem
-from jaxfl.rounds import Gossip
+from jaxfl.parts import Gossip
 from jaxfl.rounds.blocks import client_keys, streams
 
 LAM = 0.2

@@ -16,16 +16,24 @@ import numpy as np
 from planned import federated as body
 
 import jaxfl
-from jaxfl import compressors, estimators, mechanisms, sampling, servers
-from jaxfl.algorithms import compose, plain
 from jaxfl.algorithms.resolution import build
 from jaxfl.core.types import Compressor, Draw, Param, Server, Term
 from jaxfl.engine.grid import lay_out
 from jaxfl.engine.log import Log
 from jaxfl.engine.runs import Reached, Record, settings
-from jaxfl.parts import graphs
+from jaxfl.parts import (
+    Gossip,
+    compose,
+    compressors,
+    estimators,
+    graphs,
+    mechanisms,
+    plain,
+    sampling,
+    servers,
+)
 from jaxfl.problems.identity import dtype
-from jaxfl.rounds import Gossip, gossip
+from jaxfl.rounds import gossip
 
 ASKED = 1.0
 FEATURES = 4
@@ -39,7 +47,7 @@ SIGMA = Param("sigma", "standard deviation of the noise")
 class Composed(NamedTuple):
     """An algorithm, or the name of one, with numbers and perhaps a problem of its own."""
 
-    algorithm: jaxfl.Algorithm | str
+    algorithm: jaxfl.parts.Algorithm | str
     numbers: Mapping[str, Any] = MappingProxyType({})
     problem: jaxfl.Problem | None = None
 
@@ -82,7 +90,7 @@ def usual() -> jaxfl.Problem:
 
 
 def problem_of(model: Any, **how: Any) -> jaxfl.Problem:
-    return jaxfl.make_problem(model, data(), **how)
+    return jaxfl.Problem(model, data(), **how)
 
 
 def begun(composed: Composed) -> Any:
@@ -167,7 +175,7 @@ def fits(case: Case, found: Said) -> bool:
 # --- algorithms ----------------------------------------------------------------------------------
 
 
-def own(made: Any = None, event: Any = None, **parts: Any) -> jaxfl.Algorithm:
+def own(made: Any = None, event: Any = None, **parts: Any) -> jaxfl.parts.Algorithm:
     """The algorithm of such a body, or of the one that is given."""
     made = body(**parts) if made is None else made
     names = {p.name for part in made.roles.values() for p in getattr(part, "params", ())}
@@ -185,7 +193,7 @@ def composition(made: Any = None, numbers: Any = None, params: Any = (), **how: 
     return compose("own", "", "", made or body(), numbers or plan(), params, **how)
 
 
-def network(**parts: Any) -> jaxfl.Algorithm:
+def network(**parts: Any) -> jaxfl.parts.Algorithm:
     """Noisy decentralized SGD of jaxfl's own parts, but for ``parts``."""
     plainest: dict[str, Any] = {
         "estimator": estimators.minibatch(sampling.poisson()),
@@ -197,7 +205,7 @@ def network(**parts: Any) -> jaxfl.Algorithm:
     return own(Gossip(**{**plainest, **parts}))
 
 
-def exchanged(algorithm: jaxfl.Algorithm, **parts: Any) -> jaxfl.Algorithm:
+def exchanged(algorithm: jaxfl.parts.Algorithm, **parts: Any) -> jaxfl.parts.Algorithm:
     """The algorithm with these parts in its body and its rounds, and all else as it was."""
     made: Any = algorithm.body
     made = made._replace(**parts)

@@ -48,8 +48,6 @@ from own import (
 )
 
 import jaxfl
-from jaxfl import compressors, estimators, mechanisms, sampling, servers
-from jaxfl.algorithms import compose, plain
 from jaxfl.algorithms.composition import by_messages
 from jaxfl.algorithms.hu.algorithms import PaperRules
 from jaxfl.core.types import (
@@ -65,12 +63,28 @@ from jaxfl.core.types import (
     Remembered,
     Sampler,
 )
-from jaxfl.parts import aggregations, channels, graphs, local, localization, smoothing
+from jaxfl.parts import (
+    Federated,
+    Gossip,
+    aggregations,
+    channels,
+    compose,
+    compressors,
+    estimators,
+    graphs,
+    local,
+    localization,
+    mechanisms,
+    plain,
+    sampling,
+    servers,
+    smoothing,
+)
 from jaxfl.parts.graphs import Graph
 from jaxfl.parts.mechanisms import noiseless
 from jaxfl.privacy.events import Event, Mean, Sampling
 from jaxfl.problems.public import Constraint, Regularizer
-from jaxfl.rounds import Federated, Gossip, gossip
+from jaxfl.rounds import gossip
 
 # What a report is expected to say, and the role that it names: by name, a function that makes the
 # composition, a part in that role, or (the algorithm, what is exchanged, numbers). What is exchanged
@@ -605,7 +619,7 @@ ROWS["no claim", "round|body"] |= {
     ),
 }
 ROWS["no claim", "algorithm|round"]["a subclass of an algorithm"] = lambda: reads_otherwise(
-    jaxfl.Algorithm, "round", QUIET_BODY.round
+    jaxfl.parts.Algorithm, "round", QUIET_BODY.round
 )(*own())
 ROWS["no claim", "round"]["a round of one's own"] = lambda: own()._replace(round=shows_data)
 ROWS["no claim", "init"]["a start that reads the data"] = starts_with_data
@@ -784,7 +798,7 @@ ROWS["refuted", KERNEL] |= {
 ROWS["refuted", "kernel"]["equal factors"] = ("ldp_sgd", with_kernel(factors=Same()))
 ROWS["unproven", "kernel"]["a subclass of a model"] = (
     "ldp_sgd",
-    reads_otherwise(jaxfl.types.Model, "kernel", LINEAR.kernel._replace(clip=unclipped))(*LINEAR),
+    reads_otherwise(jaxfl.parts.Model, "kernel", LINEAR.kernel._replace(clip=unclipped))(*LINEAR),
 )
 ROWS["no claim", "loss"] |= {
     "custom_vmap sees the batch": ("ldp_sgd", linear_loss(size)),
@@ -867,7 +881,7 @@ def generated() -> Any:
         return a, (a[0] > 0).astype("int32")
 
     samples = jaxfl.data.generated(make, 3, 20, source=jax.random.key(0), classes=2)
-    return Composed("ldp_sgd", problem=jaxfl.make_problem(LINEAR, samples))
+    return Composed("ldp_sgd", problem=jaxfl.Problem(LINEAR, samples))
 
 
 def own_numbers(given: Any, facts: Any) -> Any:
@@ -880,7 +894,7 @@ def claimed(values: Any, facts: Any, asked: Any) -> Any:
     return jaxfl.privacy.Claim("mine", "sigma = 1", 1.0, 1.0, values["delta"])
 
 
-def rolling_ball() -> jaxfl.Algorithm:
+def rolling_ball() -> jaxfl.parts.Algorithm:
     """v <- beta v + mean_i C(g_i + xi_i),  x <- x - eta v, of jaxfl's parts alone."""
     step = servers.optimizer(lambda hp: optax.sgd(hp["lr"], momentum=0.9))
     numbers = {name: NUMBERS[name] for name in ("clip", "batch", "lr", "k")}
@@ -933,7 +947,7 @@ ROWS["proven", "init"]["a start that is fitted"] = lambda: Composed(
     "ldp_sgd", problem=problem_of(LINEAR, x0=MEAN)
 )
 ROWS["proven", "data"] |= {
-    "standardised data": lambda: Composed("ldp_sgd", problem=jaxfl.make_problem(LINEAR, SCALED)),
+    "standardised data": lambda: Composed("ldp_sgd", problem=jaxfl.Problem(LINEAR, SCALED)),
     "samples that are generated": generated,
     "weights of clients are public": lambda: Composed(
         "soteriafl_sgd", problem=problem_of(LINEAR, weights=[1.0, 2.0, 3.0])
@@ -1097,7 +1111,7 @@ def maker(role: str, row: Any) -> Callable[[], Any]:
     name, parts, numbers = (*row, {})[:3] if type(row) is tuple else ("", row, {})
 
     def make() -> Any:
-        given = {"model": parts} if isinstance(parts, jaxfl.types.Model) else {role: parts}
+        given = {"model": parts} if isinstance(parts, jaxfl.parts.Model) else {role: parts}
         given = dict(parts) if isinstance(parts, dict) else given
         model = given.pop("model", None)
         algorithm = jaxfl.algorithm(name, **given) if name else own(**given)

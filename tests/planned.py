@@ -9,10 +9,9 @@ import jaxfl
 from jaxfl.algorithms.resolution import build
 from jaxfl.core.types import Algorithm, Problem, ProblemFacts
 from jaxfl.engine import program
-from jaxfl.parts import channels, compressors, estimators, mechanisms, sampling, servers
+from jaxfl.parts import Federated, channels, compressors, estimators, mechanisms, sampling, servers
 from jaxfl.privacy.accountants import epsilon
 from jaxfl.problems.facts import facts_of
-from jaxfl.rounds import Federated
 
 
 class Planned(NamedTuple):
@@ -73,7 +72,7 @@ def planned(
 ) -> Planned:
     algorithm = jaxfl.algorithm(algorithm) if isinstance(algorithm, str) else algorithm
     facts = problem if isinstance(problem, ProblemFacts) else facts_of(problem, rounds)
-    values, sources = jaxfl.algorithms.resolve(algorithm, given, facts, noise)
+    values, sources = jaxfl.algorithms.resolution.resolve(algorithm, given, facts, noise)
     facts = facts._replace(rounds=int(values["rounds"]))
     return Planned(algorithm, problem, jax.random.key(0), values, sources, facts)
 

@@ -28,16 +28,18 @@ def following(path: np.ndarray) -> Server:
 
 
 def sent(
-    algorithm: jaxfl.Algorithm, problems: Sequence[Problem], path: np.ndarray, **numbers: Any
+    algorithm: jaxfl.parts.Algorithm, problems: Sequence[Problem], path: np.ndarray, **numbers: Any
 ) -> np.ndarray:
     """The mean message of every round on every problem: what the channel makes of it is left out.
 
     All problems are of one shape.
     """
     body = algorithm.body
-    body = body._replace(server=following(path), channel=jaxfl.channels.direct(), aggregation=None)
+    body = body._replace(
+        server=following(path), channel=jaxfl.parts.channels.direct(), aggregation=None
+    )
     facts = facts_of(problems[0], len(path))
-    values = jaxfl.algorithms.resolve(algorithm, numbers, facts).values
+    values = jaxfl.algorithms.resolution.resolve(algorithm, numbers, facts).values
     hp = build(algorithm, values, facts, jnp.float32)
     key = jax.random.key(0)
 
@@ -56,7 +58,7 @@ def steep(signs: np.ndarray, d: int = 3) -> Problem:
     a = np.zeros((n, m, d), np.float32)
     a[..., 0] = 1000 * signs
     data = jaxfl.data.from_clients((a, np.full((n, m), -1e6, np.float32)), stacked=True)
-    return jaxfl.make_problem(jaxfl.models.absolute(d), data, x0=np.zeros(d, np.float32))
+    return jaxfl.Problem(jaxfl.models.absolute(d), data, x0=np.zeros(d, np.float32))
 
 
 def kinked(sign: float, n: int = 3, m: int = 6) -> Problem:
@@ -64,13 +66,15 @@ def kinked(sign: float, n: int = 3, m: int = 6) -> Problem:
     a = np.zeros((n, m, 1), np.float32)
     a[0, 0] = 1000 * sign
     data = jaxfl.data.from_clients((a, np.zeros((n, m), np.float32)), stacked=True)
-    return jaxfl.make_problem(jaxfl.models.absolute(1), data, x0=np.ones(1, np.float32))
+    return jaxfl.Problem(jaxfl.models.absolute(1), data, x0=np.ones(1, np.float32))
 
 
-def steps(algorithm: jaxfl.Algorithm, problem: jaxfl.Problem, keys: jax.Array, **numbers: float):
+def steps(
+    algorithm: jaxfl.parts.Algorithm, problem: jaxfl.Problem, keys: jax.Array, **numbers: float
+):
     """x_1 - x_0 over many seeds."""
     facts = facts_of(problem, 10)
-    values = jaxfl.algorithms.resolve(algorithm, numbers, facts).values
+    values = jaxfl.algorithms.resolution.resolve(algorithm, numbers, facts).values
     hp = build(algorithm, values, facts, jnp.float32)
     state, _ = algorithm.init(keys[0], problem, hp)
 

@@ -173,7 +173,7 @@ def of_run(run: jaxfl.Run, case: Case, drawn: bool = False) -> Runs:
 # --- ways to run ---------------------------------------------------------------------------------
 
 
-def algorithm_of(case: Case) -> jaxfl.Algorithm:
+def algorithm_of(case: Case) -> jaxfl.parts.Algorithm:
     return jaxfl.algorithm(case.algorithm, **case.parts)
 
 
@@ -193,7 +193,7 @@ def run(case: Case, key: Any) -> Runs:
 def resumed(case: Case, key: Any) -> Runs:
     """From the folder that an interrupt in the middle leaves, and from the end to more rounds."""
 
-    def interrupt(now: jaxfl.Evaluation) -> None:
+    def interrupt(now: jaxfl.engine.callbacks.Evaluation) -> None:
         if now.round >= HALF - 1:
             raise KeyboardInterrupt
 
@@ -265,7 +265,7 @@ def sweep(case: Case, key: Any) -> Runs:
 def sweep_resumed(case: Case, key: Any) -> Runs:
     """From the folder that an interrupt after the first of two chunks leaves."""
 
-    def interrupt(now: jaxfl.Progress) -> None:
+    def interrupt(now: jaxfl.engine.progress.Progress) -> None:
         if now.chunk == 2:
             raise KeyboardInterrupt
 

@@ -246,7 +246,7 @@ def a_problem(
     data = jaxfl.data.from_clients(clients, test=test, classes=2)
     model = jaxfl.models.logistic(d, regularizer=nonconvex(strength))
     x0 = rng.normal(size=d).astype(np.float32) / 5
-    return jaxfl.make_problem(model, data, x0=x0)
+    return jaxfl.Problem(model, data, x0=x0)
 
 
 def a_convex_problem(n: int = 5, m: int = 130, d: int = 8, seed: int = 0) -> Problem:
@@ -262,7 +262,7 @@ def a_convex_problem(n: int = 5, m: int = 130, d: int = 8, seed: int = 0) -> Pro
     data = jaxfl.data.from_clients(clients, test=test, classes=2)
     model = jaxfl.models.logistic(d, regularizer="l2:0.05", constraint="ball:4")
     x0 = rng.normal(size=d).astype(np.float32) / 5
-    return jaxfl.make_problem(model, data, x0=x0)
+    return jaxfl.Problem(model, data, x0=x0)
 
 
 def a_network(n: int = 4, m: int = 10, seed: int = 0) -> Problem:
@@ -271,7 +271,7 @@ def a_network(n: int = 4, m: int = 10, seed: int = 0) -> Problem:
     a = rng.normal(size=(n, m, 6)).astype(np.float32)
     y = rng.integers(0, 3, size=(n, m)).astype(np.int32)
     model = jaxfl.models.mlp(6, hidden=(5,), classes=3)
-    return jaxfl.make_problem(model, jaxfl.data.from_clients((a, y), classes=3, stacked=True))
+    return jaxfl.Problem(model, jaxfl.data.from_clients((a, y), classes=3, stacked=True))
 
 
 def a_quadratic(n: int = 4, m: int = 6, d: int = 3, seed: int = 0) -> Problem:
@@ -281,4 +281,4 @@ def a_quadratic(n: int = 4, m: int = 6, d: int = 3, seed: int = 0) -> Problem:
     w = rng.normal(size=(n, d, 1))
     y = (a @ w)[..., 0].astype(np.float32)
     data = jaxfl.data.from_clients((a, y), stacked=True)
-    return jaxfl.make_problem(jaxfl.models.least_squares(d), data, x0=np.ones(d))
+    return jaxfl.Problem(jaxfl.models.least_squares(d), data, x0=np.ones(d))

@@ -12,8 +12,8 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from jaxfl.audit.calculators import CALCULATORS
-from jaxfl.audit.questions import account, calibrate, plain_event
+from jaxfl.audits.calculators import CALCULATORS
+from jaxfl.audits.questions import account, calibrate, plain_event
 from jaxfl.privacy.accountants import epsilon
 from jaxfl.privacy.events import Event, Increments, Phases, Sampling
 from jaxfl.privacy.gaussian import gdp_mu

@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from field.settings import CLIENTS, Setting, posed
-from jaxfl import Algorithm, InputError, algorithm, compressors
+from jaxfl import InputError, algorithm
+from jaxfl.parts import Algorithm, compressors
 
 __all__ = ["CONTENDERS", "KNOBS", "Contender", "added", "chosen", "knobs"]
 

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jaxfl import InputError, Problem, data, make_problem, models
-from jaxfl.data import ClientData
-from jaxfl.types import Model
+from jaxfl import InputError, Problem, data, models
+from jaxfl.data.records import ClientData
+from jaxfl.parts import Model
 
 __all__ = ["CLIENTS", "DELTA", "EPS", "SETTINGS", "Setting", "miniature", "named", "posed"]
 
@@ -168,6 +168,6 @@ def posed(setting: Setting, pooled: bool) -> Problem:
         rows = [np.concatenate([np.asarray(part[i, :m]) for i, m in enumerate(clients.count)])
                 for part in clients.train]  # fmt: skip
         clients = data.from_clients([tuple(rows)], test=clients.test, classes=clients.classes)
-    return make_problem(
+    return Problem(
         setting.model(setting.small), clients, name=setting.name, validation_share=VALIDATION
     )

@@ -12,8 +12,9 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from jaxfl import InputError, algorithm, make_problem, models, sampling, simulate
+from jaxfl import InputError, Problem, algorithm, models, simulate
 from jaxfl.data import from_clients
+from jaxfl.parts import sampling
 from jaxfl.privacy import Event, Mean, Sampling, epsilon, sigma_for
 from outside.row import Measure
 
@@ -66,7 +67,7 @@ def _mean(data: str | None, seed: int) -> Mapping[str, float]:
     model = models.custom(
         {"x": jnp.zeros(d)}, lambda p, example: jnp.sum((p["x"] - example[0]) ** 2) / 2
     )
-    problem = make_problem(model, from_clients(rows, classes=0))
+    problem = Problem(model, from_clients(rows, classes=0))
     found = {}
     for eps in (1.0, 4.0):
         found[f"added-{eps:g}"] = _limit(clients, norm, eps, "add_remove")
@@ -97,7 +98,7 @@ def _integers(data: str | None, seed: int) -> Mapping[str, float]:
         vectors = np.random.default_rng(seed).normal(size=(clients, 1, d)).astype(np.float32)
         vectors *= 0.99999 * norm / np.linalg.norm(vectors, axis=2, keepdims=True)
         rows = [(v, np.zeros(1, np.float32)) for v in vectors]
-        problem = make_problem(model, from_clients(rows, classes=0))
+        problem = Problem(model, from_clients(rows, classes=0))
         x = _finest(problem, bits, eps=eps, seed=seed, **given)
         error = float(np.mean((np.asarray(x) - vectors.mean(axis=(0, 1))) ** 2))
         found[f"{clients}-{eps:g}-{bits}"] = _limit(clients, norm, eps, "add_remove") / error

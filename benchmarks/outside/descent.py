@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from flax import linen as nn
 
-from jaxfl import Problem, algorithm, make_problem, models, sampling, simulate, sweep, theory
+from jaxfl import Problem, algorithm, models, simulate, sweep, theory
 from jaxfl.data import load, split
+from jaxfl.parts import sampling
 from outside.row import Measure
 
 __all__ = ["MEASURES"]
@@ -50,7 +51,7 @@ class Setting(NamedTuple):
 def _setting(name: str, data: str | None) -> Setting:
     rows = load(name, directory=data)
     model = models.logistic(rows.train[0].shape[1], regularizer=models.nonconvex(LAMBDA))
-    problem = make_problem(model, split(rows, CLIENTS, "contiguous"), eval_records="all")
+    problem = Problem(model, split(rows, CLIENTS, "contiguous"), eval_records="all")
     a, y = (np.asarray(leaf, np.float64) for leaf in problem.train)
     m = a.shape[1]  # the same for all clients: a rest of the rows is dropped
     hessians = [client.T @ client / (4 * m) for client in a]  # bounds, of the logistic losses
@@ -127,7 +128,7 @@ def _mushrooms(data: str | None) -> Problem:
     zeros = nn.initializers.zeros
     net = nn.Dense(1, kernel_init=zeros, bias_init=zeros)
     model = models.flax_model(net, (rows.train[0].shape[1],), loss=_loss)
-    return make_problem(model, split(rows, 5, "iid"), eval_records="all")
+    return Problem(model, split(rows, 5, "iid"), eval_records="all")
 
 
 def _recursions(data: str | None, seed: int) -> Mapping[str, float]:

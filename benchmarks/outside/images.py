@@ -10,8 +10,9 @@ import jax
 import optax
 from flax import linen as nn
 
-from jaxfl import Problem, algorithm, make_problem, models, sampling, servers, simulate
+from jaxfl import Problem, algorithm, models, simulate
 from jaxfl.data import load, map_features, split
+from jaxfl.parts import sampling, servers
 from outside.accounting import DELTA, IMAGES
 from outside.row import Measure
 
@@ -105,7 +106,7 @@ def _problem(net: Net, scaled: bool, data: str | None) -> Problem:
     if scaled:
         mean, deviation = PIXELS
         rows = map_features(rows, lambda pixels: (pixels - mean) / deviation)
-    return make_problem(models.flax_model(net, (28, 28, 1)), split(rows, 1))
+    return Problem(models.flax_model(net, (28, 28, 1)), split(rows, 1))
 
 
 _opacus = functools.partial(Training, Net(nn.relu, 3, TORCH, True), 240, scaled=True)

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 
-from jaxfl import Progress, sweep
-from jaxfl.audit import audit
+from jaxfl import audit, sweep
+from jaxfl.engine.progress import Progress
 from jaxfl.views import words
 from jaxfl.views.tables import Estimate
 
@@ -110,7 +110,7 @@ class Job(NamedTuple):
             self.say(now.doing)
 
     def audit(self, algorithm: Any, **options: Any) -> float:
-        """A lower bound on eps, by attack on canaries [:func:`jaxfl.audit.audit`]."""
+        """A lower bound on eps, by attack on canaries [:func:`jaxfl.audit`]."""
         import jax
 
         self.say(f"attacking {getattr(algorithm, 'name', algorithm)}, {self.attacks} runs")

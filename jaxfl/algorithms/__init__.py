@@ -11,27 +11,7 @@
 * :mod:`~jaxfl.algorithms.roles` -- what may stand in each role of an algorithm
 * :mod:`~jaxfl.algorithms.trial` -- a trial of the user's own parts before anything is compiled
 * :mod:`~jaxfl.algorithms.bounds` -- records of a bound beside a measured curve, and shared checks
-* :mod:`~jaxfl.algorithms.theory` -- the theory of each paper under one name
 * :mod:`~jaxfl.algorithms.paper` -- what a paper's folder declares as its ``PAPER``
 
 Every folder is one paper, or one kind of comparators; :data:`~jaxfl.algorithms.registry.PAPERS` has them.
 """
-
-from jaxfl.algorithms.budgets import with_budgets
-from jaxfl.algorithms.composition import compose, stored
-from jaxfl.algorithms.numbers import plain, usual_delta
-from jaxfl.algorithms.registry import ALGORITHMS, algorithm, one_algorithm, register
-from jaxfl.algorithms.resolution import resolve
-
-__all__ = [
-    "ALGORITHMS",
-    "algorithm",
-    "compose",
-    "one_algorithm",
-    "plain",
-    "register",
-    "resolve",
-    "stored",
-    "usual_delta",
-    "with_budgets",
-]

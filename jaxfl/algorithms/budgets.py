@@ -44,8 +44,8 @@ def with_budgets(
 
     >>> import jax, jaxfl
     >>> data = jaxfl.data.split("digits", clients=3)
-    >>> problem = jaxfl.make_problem(jaxfl.models.softmax_regression(64, 10), data)
-    >>> made, numbers = jaxfl.algorithms.with_budgets("ldp_sgd", problem, 9, (1.0, 2.0, 4.0), delta=1e-3)
+    >>> problem = jaxfl.Problem(jaxfl.models.softmax_regression(64, 10), data)
+    >>> made, numbers = jaxfl.parts.with_budgets("ldp_sgd", problem, 9, (1.0, 2.0, 4.0), delta=1e-3)
     >>> run = jaxfl.simulate(made, problem, jax.random.key(0), 9, **numbers)
     >>> run.ledger().proven.round(2).tolist()
     [1.0, 2.0, 4.0]

@@ -193,7 +193,7 @@ def _check(name: str, body: AnyBody) -> None:
     for role, ways in WAYS.items():
         choice(role, getattr(body, role), ways)
     networked = "graph" in body.roles or not body.mechanism.coupled
-    why = "whose clients have no neighbours to share noise with: take jaxfl.mechanisms.gaussian()"
+    why = "whose clients have no neighbours to share noise with: take jaxfl.parts.mechanisms.gaussian()"
     applies(networked, name, why, mechanism=body.mechanism)
     shown = body.roles["compressor"].select is not None and not body.mechanism.central
     why = "whose noise counts what a sparsifier shows, and the channel keeps no noise: leave shows out"
@@ -205,7 +205,7 @@ def _check(name: str, body: AnyBody) -> None:
     both = {"mechanism": body.mechanism, "aggregation": body.aggregation}
     applies(summed == (body.mechanism.draw is in_a_sum), name, why, **both)
     local = body.own.std is not None and not body.mechanism.coupled
-    why = "where noise of each client's own has no place: take jaxfl.mechanisms.gaussian()"
+    why = "where noise of each client's own has no place: take jaxfl.parts.mechanisms.gaussian()"
     applies(local or not body.mechanism.multiples, name, why, mechanism=body.mechanism)
     covered = body.compressor.exact or body.mechanism.std is None or not body.mechanism.central
     why = (

@@ -173,7 +173,7 @@ def _noises_alike(mine: Mechanism, usual: Mechanism) -> None:
     require(
         (mine.std is None, mine.central) == (usual.std is None, usual.central),
         lambda: f"does not apply to this algorithm: {there}",
-        "change the std of jaxfl.mechanisms.gaussian() or central()",
+        "change the std of jaxfl.parts.mechanisms.gaussian() or central()",
         mechanism=mine.name,
     )
 

@@ -31,16 +31,16 @@ __all__ = ["BY_NAME", "ROLES", "cached", "check_parts", "named", "names_of", "pa
 
 # role: (what stands in it, how such a part is made)
 ROLES: dict[str, tuple[type, str]] = {
-    "estimator": (Estimator, "jaxfl.estimators.minibatch(jaxfl.sampling.poisson())"),
-    "sampler": (Sampler, "jaxfl.sampling.poisson()"),
-    "mechanism": (Mechanism, "jaxfl.mechanisms.gaussian()"),
-    "compressor": (Compressor, "jaxfl.compressors.compressor('qsgd')"),
-    "channel": (Channel, "jaxfl.channels.direct()"),
-    "server": (Server, "jaxfl.servers.descent()"),
-    "participation": (Participation, "jaxfl.sampling.everyone()"),
-    "local": (Local, "jaxfl.local.steps(...)"),
-    "aggregation": (Aggregation, "jaxfl.aggregations.secure_sum()"),
-    "graph": (Graph, "jaxfl.graphs.ring()"),
+    "estimator": (Estimator, "jaxfl.parts.estimators.minibatch(jaxfl.parts.sampling.poisson())"),
+    "sampler": (Sampler, "jaxfl.parts.sampling.poisson()"),
+    "mechanism": (Mechanism, "jaxfl.parts.mechanisms.gaussian()"),
+    "compressor": (Compressor, "jaxfl.parts.compressors.compressor('qsgd')"),
+    "channel": (Channel, "jaxfl.parts.channels.direct()"),
+    "server": (Server, "jaxfl.parts.servers.descent()"),
+    "participation": (Participation, "jaxfl.parts.sampling.everyone()"),
+    "local": (Local, "jaxfl.parts.local.steps(...)"),
+    "aggregation": (Aggregation, "jaxfl.parts.aggregations.secure_sum()"),
+    "graph": (Graph, "jaxfl.parts.graphs.ring()"),
 }
 
 

@@ -15,14 +15,14 @@ from jaxfl.cli.written import LEAF, flag, is_file, of_leaf
 from jaxfl.core.checks import bind
 from jaxfl.core.errors import InputError, require
 from jaxfl.core.params import known
-from jaxfl.core.types import Algorithm, Problem
+from jaxfl.core.types import Algorithm
 from jaxfl.data.leaf import leaf
 from jaxfl.data.loaders import LOADERS, load, load_libsvm
 from jaxfl.data.partition import PARTITIONS
 from jaxfl.data.records import ClientData
 from jaxfl.data.splits import split
 from jaxfl.problems import models, public
-from jaxfl.problems.problem import make_problem
+from jaxfl.problems.problem import Problem
 
 __all__ = ["DATA", "DEMO", "choose_algorithm", "choose_problem"]
 
@@ -122,4 +122,4 @@ def choose_problem(setup: Setup) -> Problem:
         require(setup.clip_mode == "example", one, "drop --clip-mode batch", clip_by="layer")
         model = models.by_layer(model)
     how = {name: getattr(setup, name) for name in ("dtype", "eval_records", "weights")}
-    return make_problem(model, found, validation_share=setup.validation_share or 0.0, **how)
+    return Problem(model, found, validation_share=setup.validation_share or 0.0, **how)

@@ -25,7 +25,7 @@ from jaxfl.core.errors import DivergedWarning, InputError, JaxflWarning, assigne
 from jaxfl.core.params import known
 from jaxfl.core.progress import Bar, plural
 from jaxfl.core.types import Algorithm, Problem, Source
-from jaxfl.engine import executors, results, trackers
+from jaxfl.engine import executors, results
 from jaxfl.engine.grid import Grid, lay_out
 from jaxfl.engine.plan import KEPT, Options
 from jaxfl.engine.progress import Plan, Progress, show
@@ -132,7 +132,7 @@ def _computed(
             chunk_seconds=session.chunk_seconds,
             announce=announce,
             progress=update,
-            callbacks=[] if session.track is None else [trackers.read(session.track)],
+            callbacks=[] if session.track is None else [session.track],
             strict=session.strict,
         )
         stack.enter_context(bar)

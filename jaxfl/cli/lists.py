@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from jaxfl.algorithms.registry import ALGORITHMS, TABLES
-from jaxfl.audit import questions
+from jaxfl.audits import questions
 from jaxfl.cli.build import DATA
 from jaxfl.cli.imports import MADE, file_of
 from jaxfl.cli.options import hyper

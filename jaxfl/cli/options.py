@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from jaxfl.cli import written
 from jaxfl.cli.written import LIMITS, Among, Read, flag, real, text, whole
 from jaxfl.core.errors import require
-from jaxfl.engine.stopping import Stop
+from jaxfl.engine.stopping import Limits
 
 __all__ = [
     "DEFAULTS",
@@ -210,10 +210,10 @@ class Setup:
     max_bits: float | None = _one(POSITIVE)
 
     @property
-    def stop(self) -> Stop | None:
+    def stop(self) -> Limits:
         """What may end a run before its last round."""
-        limits: Any = {name: getattr(self, option) for name, option in LIMITS.items()}
-        return Stop(**limits) if any(value is not None for value in limits.values()) else None
+        limits = {name: getattr(self, option) for name, option in LIMITS.items()}
+        return limits if any(value is not None for value in limits.values()) else None
 
 
 @dataclasses.dataclass(frozen=True)

@@ -10,10 +10,10 @@ from inspect import signature
 from typing import Any
 
 from jaxfl.algorithms.registry import algorithm
-from jaxfl.audit import questions
-from jaxfl.audit.attack import audit
-from jaxfl.audit.calculators import CALCULATORS
-from jaxfl.audit.ranges import FLAGS, NUMBERS
+from jaxfl.audits import questions
+from jaxfl.audits.attack import audit
+from jaxfl.audits.calculators import CALCULATORS
+from jaxfl.audits.ranges import FLAGS, NUMBERS
 from jaxfl.cli.parser import Once, Parser, hyper_parameters
 from jaxfl.cli.report import REFUTED, print_json
 from jaxfl.cli.written import flag
@@ -29,17 +29,17 @@ TEXTS = (
     "adjacency", "algorithm", "as", "clip_mode", "clipping", "compressor", "find", "method",
     "name", "noise", "sampler", "seen",
 )  # fmt: skip
-# Options of `jaxfl audit` that jaxfl.audit.attack.audit has not: parts, and counts with default and least
+# Options of `jaxfl audit` that jaxfl.audits.attack.audit has not: parts, and counts with default and least
 EXCHANGED = {"clip_mode": "clip", **{r: r for r in ("clipping", "sampler", "compressor")}}
 DERIVED = ("refutes_proof", "refutes_claim", "refutes_described", "verdict")
 COUNTS = {"samples": (1000, 1), "rounds": (100, 1), "runs": (10_000, 20), "seed": (0, 0)}
-# Parameters of jaxfl.audit.attack.audit that are no options.
+# Parameters of jaxfl.audits.attack.audit that are no options.
 NO_OPTIONS = {
     "algorithm": "it is the first word",
     "m": "use --samples",
     "key": "use --seed",
-    "event": "in Python give it to jaxfl.audit.attack.audit",
-    "chunk": "in Python give it to jaxfl.audit.attack.audit",
+    "event": "in Python give it to jaxfl.audits.attack.audit",
+    "chunk": "in Python give it to jaxfl.audits.attack.audit",
 }
 NO_DATA = dict.fromkeys(
     ("data", "model"), "no data are read; give what the proof needs of them, such as --samples"

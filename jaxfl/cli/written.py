@@ -23,13 +23,13 @@ __all__ = [
 LEAF = "leaf:"
 MANY = ("--data-option", "--partition-option")  # whose values are NAME=VALUE
 
-# the options of the fields of a :class:`jaxfl.Stop`
+# the options of the fields of a Stop
 LIMITS = {"loss": "target_loss", "bound": "loss_bound", "sigma": "loss_sigma"}
 LIMITS |= {"seconds": "max_seconds", "bits": "max_bits"}
 
 
 def flag(name: str) -> str:
-    """How a name is written on the command line; ``stop.NAME`` is a field of :class:`jaxfl.Stop`."""
+    """How a name is written on the command line; ``stop.NAME`` is a limit that ends a run."""
     name = "on" if name == "executor" else name
     name = LIMITS.get(name.removeprefix("stop."), name) if name.startswith("stop.") else name
     return "--" + name.replace("_", "-")

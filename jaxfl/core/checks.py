@@ -67,7 +67,7 @@ def instance(name: str, value: Any, kind: type[T], remedy: str) -> T:
 
 def one_problem(value: Any) -> Problem:
     """Return ``value`` with its arrays on automatic axes; raise unless it is a problem."""
-    way = "make one with jaxfl.make_problem(model, data)"
+    way = "make one with jaxfl.Problem(model, data)"
     return automatic(instance("problem", value, Problem, way))
 
 

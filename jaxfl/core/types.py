@@ -547,7 +547,7 @@ class Problem:
 
         >>> import jax, jaxfl
         >>> data = jaxfl.data.split("digits", clients=8)
-        >>> problem = jaxfl.make_problem(jaxfl.models.softmax_regression(64, 10), data)
+        >>> problem = jaxfl.Problem(jaxfl.models.softmax_regression(64, 10), data)
         >>> problem.shard(jax.make_mesh((1,), ("clients",)), "clients").count.sharding.spec
         PartitionSpec('clients',)
         """

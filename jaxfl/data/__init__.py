@@ -26,79 +26,25 @@ Everything is NumPy, except for functions that compute samples where a round nee
 """
 
 from jaxfl.data.leaf import leaf
-from jaxfl.data.loaders import LOADERS, load, load_libsvm
-from jaxfl.data.partition import (
-    PARTITIONS,
-    by_label,
-    by_size,
-    class_pairs,
-    contiguous,
-    dirichlet,
-    iid,
-    partition,
-    round_robin,
-    shards,
-)
-from jaxfl.data.preprocess import (
-    append_ones,
-    carve_test,
-    drop_trailing,
-    map_features,
-    map_labels,
-    moments,
-    scale_spectral,
-    spectral_scale,
-    standardise,
-)
-from jaxfl.data.records import (
-    ClientData,
-    Dataset,
-    client,
-    from_clients,
-    from_frame,
-    gather,
-    heterogeneity,
-)
-from jaxfl.data.sizes import sizes
-from jaxfl.data.splits import from_examples, holdout, split
+from jaxfl.data.loaders import load
+from jaxfl.data.preprocess import map_features, standardise
+from jaxfl.data.records import Dataset, client, from_clients, from_frame, heterogeneity
+from jaxfl.data.splits import from_examples, split
 from jaxfl.data.streams import generated, mapped
 from jaxfl.data.synthetic import synthetic
 
 __all__ = [
-    "LOADERS",
-    "PARTITIONS",
-    "ClientData",
     "Dataset",
-    "append_ones",
-    "by_label",
-    "by_size",
-    "carve_test",
-    "class_pairs",
     "client",
-    "contiguous",
-    "dirichlet",
-    "drop_trailing",
     "from_clients",
     "from_examples",
     "from_frame",
-    "gather",
     "generated",
     "heterogeneity",
-    "holdout",
-    "iid",
     "leaf",
     "load",
-    "load_libsvm",
     "map_features",
-    "map_labels",
     "mapped",
-    "moments",
-    "partition",
-    "round_robin",
-    "scale_spectral",
-    "shards",
-    "sizes",
-    "spectral_scale",
     "split",
     "standardise",
     "synthetic",

@@ -235,7 +235,7 @@ def functions(
 
     >>> import jax, jaxfl
     >>> data = jaxfl.data.split("digits", clients=5)
-    >>> problem = jaxfl.make_problem(jaxfl.models.softmax_regression(64, 10), data)
+    >>> problem = jaxfl.Problem(jaxfl.models.softmax_regression(64, 10), data)
     >>> f = jaxfl.functions("soteriafl_gd", problem, rounds=10, eps=8, omega=3, lr=0.5)
     >>> end, counts = jax.lax.scan(f.round, f.init(jax.random.key(0)), length=10)
     >>> run = jaxfl.simulate("soteriafl_gd", problem, jax.random.key(0), 10, eps=8, omega=3, lr=0.5)

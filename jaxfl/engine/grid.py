@@ -303,7 +303,7 @@ def _values(name: str, values: Iterable[Any]) -> tuple[Any, ...]:
     )
     require(out, lambda: f"The axis {name} has no values", "give at least one, or leave it out")
     for text, times in Counter(map(word, out)).items():
-        own = "give it once, or a name of its own, as with jaxfl.schedule(f, 'name')"
+        own = "give it once, or a name of its own, as with jaxfl.parts.schedule(f, 'name')"
         require(times == 1, lambda: f"The axis {name} has {text} twice", own)
     return out
 

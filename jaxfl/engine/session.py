@@ -26,7 +26,7 @@ from jaxfl.core.params import at_most_one, number, whole
 from jaxfl.core.programs import keep_programs
 from jaxfl.core.progress import watching
 from jaxfl.core.types import Info, Origin
-from jaxfl.engine import loop
+from jaxfl.engine import loop, trackers
 from jaxfl.engine.callbacks import Callback, Watch
 from jaxfl.engine.compute import Machine, Saves, TooLarge, budget
 from jaxfl.engine.dataset import REPORTED
@@ -79,7 +79,7 @@ class How(NamedTuple):
     chunk_seconds: float | None = None
     announce: Callable[[Plan], None] | None = None
     progress: bool | Callable[[Progress], None] | None = None
-    callbacks: Sequence[Callback] = ()
+    callbacks: Sequence[Callback | str] = ()
     strict: bool = False
 
 
@@ -127,7 +127,7 @@ def computed(
     """Plan, compute and keep the runs of a grid; ``alone``: of a single run."""
     began = time.perf_counter()
     keep_programs()
-    bar, watch = watching(how.progress, show), Watch(how.callbacks, alone)
+    bar, watch = watching(how.progress, show), Watch(trackers.opened(how.callbacks), alone)
     devices = _devices(how)
     with contextlib.ExitStack() as stack:
         stack.enter_context(jax.default_matmul_precision(options.matmul_precision))

@@ -35,11 +35,11 @@ from jaxfl.engine.program import state_of
 from jaxfl.engine.progress import Plan, Progress
 from jaxfl.engine.runs import Record, noisy
 from jaxfl.engine.session import Computed, How, check_names, computed, report_failures
-from jaxfl.engine.stopping import Stop
+from jaxfl.engine.stopping import Limits
 from jaxfl.problems.identity import dtype
 from jaxfl.rounds.blocks import start
 
-__all__ = ["Metric", "Progress", "Run", "Stop", "base_key", "options_of", "simulate", "simulated"]
+__all__ = ["Metric", "Progress", "Run", "base_key", "options_of", "simulate", "simulated"]
 
 
 @dataclasses.dataclass(repr=False)
@@ -110,8 +110,7 @@ class Run(Record):
         facts, kind = self.facts._replace(rounds=rounds), dtype(self.problem)
         build(self.algorithm, self.values, facts, kind, rounds)
         grid = found.grid._replace(studies=(study._replace(cells=(cell,)),))
-        stop = more.pop("stop", None)
-        stopping.check(stop, found.options.metrics_on)
+        stop = stopping.read(more.pop("stop", None), found.options.metrics_on)
         options, how = found.options._replace(stop=stop), How(extend=True, **more)
         store = found.store.detached()
         return _run(computed(lambda: grid, lambda _: found.base, options, how, True, store))
@@ -138,7 +137,7 @@ def options_of(
     eval_every: int | None,
     metrics: Mapping[str, Metric] | None,
     metrics_on: str,
-    stop: Stop | None,
+    stop: Limits,
     paired: bool,
     noise: str,
     matmul_precision: str | None,
@@ -147,7 +146,6 @@ def options_of(
     """The options of runs, checked."""
     choice("noise", noise, NOISES)
     choice("metrics_on", metrics_on, ("train", "test", "validation"))
-    stopping.check(stop, metrics_on)
     listed = isinstance(keep, list | tuple | set | frozenset)
     require(listed, lambda: f"must be a list of {', '.join(KEPT)}", keep=keep)
     for name in keep:
@@ -156,7 +154,7 @@ def options_of(
         own_metrics({} if metrics is None else metrics),
         None if eval_every is None else whole("eval_every", eval_every, 0),
         metrics_on,
-        stop,
+        stopping.read(stop, metrics_on),
         paired,
         noise,
         precision(matmul_precision),
@@ -174,7 +172,7 @@ def simulate(
     eval_every: int | None = None,
     metrics: Mapping[str, Metric] | None = None,
     metrics_on: str = "train",
-    stop: Stop | None = None,
+    stop: Limits = None,
     noise: str = "calibrated",
     out: str | Path | None = None,
     resume: bool = False,
@@ -183,7 +181,7 @@ def simulate(
     executor: str | Executor | None = None,
     announce: Callable[[Plan], None] | None = None,
     progress: bool | Callable[[Progress], None] | None = None,
-    callbacks: Sequence[Callback] = (),
+    callbacks: Sequence[Callback | str] = (),
     strict: bool = False,
     matmul_precision: str | None = None,
     **given: Any,
@@ -207,7 +205,8 @@ def simulate(
     by default 3 to 100 times, as often as a tenth of the work or some hundredths of a second allow.
     ``metrics`` adds functions of (problem, x).  Metrics are exact functions of the training data, which
     no proof covers, unless ``metrics_on="test"`` or ``"validation"`` takes them on data that are not
-    protected.  ``stop`` ends the run before its last round.
+    protected.  ``stop`` ends the run before its last round, once a limit is reached:
+    ``stop={"loss": 0.5}``; the names are the fields of :class:`jaxfl.engine.stopping.Stop`.
 
     ``out`` is a folder for the plan, a checkpoint every two minutes, the final state and ``result.nc``.
     ``resume=True`` continues what is in it; the result is exactly that of an uninterrupted run.
@@ -216,9 +215,10 @@ def simulate(
 
     ``progress=True`` draws a bar, ``False`` none, and a function is called with a :class:`Progress`; by
     default there is a bar after five seconds, in a terminal or a notebook.
-    ``callbacks`` are called with every :class:`jaxfl.Evaluation`, as the loop reads it from the device; a
-    resumed run hands over the earlier ones first.  If a callback raises an exception, the run ends as
-    after Ctrl-C, with a checkpoint.  :mod:`jaxfl.trackers` has callbacks for TensorBoard and others.
+    ``callbacks`` are called with every :class:`~jaxfl.engine.callbacks.Evaluation`, as the loop reads it
+    from the device; a resumed run hands over the earlier ones first.  If a callback raises an exception,
+    the run ends as after Ctrl-C, with a checkpoint.  ``callbacks=["tensorboard:logs"]`` is a tracker, as
+    are ``"wandb:PROJECT"`` and ``"mlflow:URI"`` [:mod:`jaxfl.engine.trackers`].
     ``memory``, ``executor`` and ``announce`` are those of :func:`jaxfl.sweep`.
 
     Parts of a user's own are probed before the first round [:mod:`jaxfl.algorithms.probes`].  What a probe
@@ -230,7 +230,7 @@ def simulate(
 
     >>> import jax, jaxfl
     >>> data = jaxfl.data.split("digits", clients=5)
-    >>> problem = jaxfl.make_problem(jaxfl.models.softmax_regression(64, 10), data)
+    >>> problem = jaxfl.Problem(jaxfl.models.softmax_regression(64, 10), data)
     >>> run = jaxfl.simulate("soteriafl_gd", problem, rounds=10, eps=8, omega=3, lr=0.5, seed=1)
     >>> bool(run.metrics["loss"][-1] < run.metrics["loss"][0]), run.sources["shift"]
     (True, 'Theorem 3')

@@ -24,7 +24,7 @@ from jaxfl.core.checks import instance
 from jaxfl.core.errors import require
 from jaxfl.core.hosts import on_host
 from jaxfl.core.normals import normal
-from jaxfl.core.params import number
+from jaxfl.core.params import known, number
 from jaxfl.core.types import Algorithm, Array, Key, Problem, ProblemFacts, PyTree
 from jaxfl.data import samples
 from jaxfl.privacy.events import AnyEvent, Event, Mean, Sampling, plain_events, together
@@ -33,8 +33,8 @@ from jaxfl.rounds.blocks import Keys
 
 __all__ = [
     "PROTECTED",
+    "Limits",
     "Stop",
-    "check",
     "checked",
     "checks",
     "exposed",
@@ -43,6 +43,7 @@ __all__ = [
     "noisy_loss",
     "planned",
     "reached",
+    "read",
     "rule",
 ]
 
@@ -50,6 +51,7 @@ PROTECTED = "train"  # the protected data, on which metrics are taken by default
 # of the noise of checks: the streams of rounds have the numbers below it
 STREAM = len(Keys._fields)
 
+Limits = Mapping[str, float | None] | None  # of a user, by the names of the fields of Stop
 Rule = Mapping[str, Any]  # the limits of a Stop, and the rounds to which they apply
 
 
@@ -71,11 +73,14 @@ class Stop(NamedTuple):
     sigma: float | None = None  # standard deviation of the noise of one client's mean loss
 
 
-def check(stop: Any, metrics_on: str) -> None:
-    """Raise unless this is a rule, or None."""
-    if stop is None:
-        return
-    instance("stop", stop, Stop, "pass for instance jaxfl.Stop(loss=0.5)")
+def read(limits: Limits, metrics_on: str) -> Stop | None:
+    """The rule of a user's limits by name, checked; None: no rule."""
+    if limits is None:
+        return None
+    instance("stop", limits, dict, "pass limits by name, such as stop={'loss': 0.5}")
+    for name in limits:
+        known("limit of stop", name, Stop._field_defaults)
+    stop = Stop(**limits)
     for name, limit in stop._asdict().items():
         if limit is not None:
             above = None if name == "loss" else 0
@@ -94,6 +99,7 @@ def check(stop: Any, metrics_on: str) -> None:
         "leave it out",
         **{"stop.sigma": stop.sigma},
     )
+    return stop
 
 
 def rule(stop: Stop, first: int, until: int, every: int) -> dict[str, Any]:

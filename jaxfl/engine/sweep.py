@@ -23,7 +23,7 @@ from jaxfl.engine.progress import Plan, Progress
 from jaxfl.engine.results import save
 from jaxfl.engine.session import How, check_names, computed, finished, report_failures
 from jaxfl.engine.simulate import base_key, options_of
-from jaxfl.engine.stopping import Stop
+from jaxfl.engine.stopping import Limits
 
 if TYPE_CHECKING:
     import xarray
@@ -41,7 +41,7 @@ def sweep(
     eval_every: int | None = None,
     metrics: Mapping[str, Metric] | None = None,
     metrics_on: str = "train",
-    stop: Stop | None = None,
+    stop: Limits = None,
     noise: str = "calibrated",
     paired: bool = True,
     keep: Collection[str] = (),
@@ -55,7 +55,7 @@ def sweep(
     chunk_seconds: float | None = None,
     announce: Callable[[Plan], None] | None = None,
     progress: bool | Callable[[Progress], None] | None = None,
-    callbacks: Sequence[Callback] = (),
+    callbacks: Sequence[Callback | str] = (),
     strict: bool = False,
     matmul_precision: str | None = None,
     **numbers: Any,
@@ -89,20 +89,21 @@ def sweep(
     Chunks of the grid have at most ``runs_at_once`` runs and fit in ``memory`` bytes (default: most of
     what is free on ``devices``, by default all local ones, which share the runs).  A chunk that does
     not fit after all is halved.  With an ``executor`` its workers compute the chunks, in ``memory``
-    bytes each: one of :mod:`jaxfl.executors`, its text as in ``"processes:4"`` or ``"ray"``, or anything
+    bytes each: ``"processes:4"``, ``"ray"`` or another text of :mod:`jaxfl.engine.executors`, or anything
     with ``submit(function, *arguments)``.  A chunk that would take more than ``chunk_seconds`` (default:
     300) is halved.  One whose worker is lost is computed again, from its checkpoint if it has one; one
     that fails three times is reported at the end.
 
     ``announce`` is called with the :class:`Plan` before anything is compiled; what it raises ends the
     sweep.  ``progress`` is that of :func:`simulate`.
-    ``callbacks`` are called with every :class:`jaxfl.Evaluation` of every run: while its chunk is
-    computed here, or when an ``executor`` returns it; ``resume`` hands over earlier ones too.  If a
-    callback raises an exception, the sweep ends as after Ctrl-C, with what is finished and a checkpoint.
+    ``callbacks`` are called with every :class:`~jaxfl.engine.callbacks.Evaluation` of every run, or are
+    trackers as in :func:`simulate`: while its chunk is computed here, or when an ``executor`` returns it;
+    ``resume`` hands over earlier ones too.  If a callback raises an exception, the sweep ends as after
+    Ctrl-C, with what is finished and a checkpoint.
 
     >>> import jaxfl
     >>> data = jaxfl.data.split("digits", clients=5)
-    >>> problem = jaxfl.make_problem(jaxfl.models.softmax_regression(64, 10), data)
+    >>> problem = jaxfl.Problem(jaxfl.models.softmax_regression(64, 10), data)
     >>> ds = sweep(["cdp_gd", "ldp_gd"], problem, rounds=5, eps=[1, 8], lr=[0.1, 0.3], seeds=[0, 1])
     >>> dict(ds["loss"].sizes)
     {'algorithm': 2, 'eps': 2, 'lr': 2, 'seed': 2, 'round': 6}

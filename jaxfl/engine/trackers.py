@@ -5,8 +5,9 @@ its hyper-parameters, and at each evaluated round its metrics that are numbers, 
 and ``claimed_eps``.  A continued run or sweep is written whole, also what an earlier process computed.
 
 >>> import jaxfl
->>> tracker = jaxfl.trackers.TensorBoard("logs")  # doctest: +SKIP
->>> run = jaxfl.simulate("ldp_sgd", problem, key, 100, callbacks=[tracker])  # doctest: +SKIP
+>>> jaxfl.simulate("ldp_sgd", problem, key, 100, callbacks=["tensorboard:logs"])  # doctest: +SKIP
+
+The classes below take options of their libraries: ``WandB("a-project", mode="offline")``.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from jaxfl.core.files import writable
 from jaxfl.core.params import closest
 from jaxfl.engine.callbacks import Evaluation, RunInfo
 
-__all__ = ["MLflow", "TensorBoard", "Tracker", "WandB", "read"]
+__all__ = ["MLflow", "TensorBoard", "Tracker", "WandB", "opened", "read"]
 
 Rows: TypeAlias = Sequence[tuple[int, dict[str, float]]]  # numbers by name, at rounds
 EXTRA = "trackers"
@@ -202,6 +203,13 @@ class MLflow(Tracker):
     def close(self, there: str, ended: str) -> None:
         self.client.set_tag(there, "ended", ended)
         self.client.set_terminated(there, "KILLED" if ended == "interrupted" else "FINISHED")
+
+
+def opened(callbacks: Any) -> Any:
+    """These callbacks, with trackers in the place of their texts."""
+    if not isinstance(callbacks, list | tuple):
+        return callbacks
+    return [read(each) if isinstance(each, str) else each for each in callbacks]
 
 
 def read(text: str) -> Tracker:

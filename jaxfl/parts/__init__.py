@@ -31,4 +31,116 @@
 * :mod:`~jaxfl.parts.smoothing` -- smoothing of nonsmooth losses: Moreau envelope and convolution,
   as transforms of an estimator
 * :mod:`~jaxfl.parts.storage` -- storage of clients' memory in fewer bits than rounds compute with
+
+Records of parts, round bodies and :func:`compose` have their names here as well::
+
+    from jaxfl.parts import Federated, Param, Server, compose, compressors, mechanisms
 """
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from jaxfl.core.schedules import schedule
+from jaxfl.core.types import (
+    Aggregation,
+    Algorithm,
+    Channel,
+    Compressor,
+    Draw,
+    Estimator,
+    Gradient,
+    Hyper,
+    Local,
+    Mechanism,
+    Memory,
+    Message,
+    Model,
+    Param,
+    Participation,
+    Sampler,
+    Server,
+)
+from jaxfl.parts import (
+    aggregations,
+    channels,
+    compressors,
+    dropouts,
+    estimators,
+    graphs,
+    iterates,
+    local,
+    mechanisms,
+    momentum,
+    sampling,
+    servers,
+    smoothing,
+)
+
+if TYPE_CHECKING:
+    from jaxfl.algorithms.budgets import with_budgets
+    from jaxfl.algorithms.composition import compose
+    from jaxfl.algorithms.numbers import plain
+    from jaxfl.rounds.federated import Federated
+    from jaxfl.rounds.gossip import Gossip
+    from jaxfl.rounds.messages import Sent
+    from jaxfl.rounds.plain import Plain, estimate
+
+__all__ = [
+    "Aggregation",
+    "Algorithm",
+    "Channel",
+    "Compressor",
+    "Draw",
+    "Estimator",
+    "Federated",
+    "Gossip",
+    "Gradient",
+    "Hyper",
+    "Local",
+    "Mechanism",
+    "Memory",
+    "Message",
+    "Model",
+    "Param",
+    "Participation",
+    "Plain",
+    "Sampler",
+    "Sent",
+    "Server",
+    "aggregations",
+    "channels",
+    "compose",
+    "compressors",
+    "dropouts",
+    "estimate",
+    "estimators",
+    "graphs",
+    "iterates",
+    "local",
+    "mechanisms",
+    "momentum",
+    "plain",
+    "sampling",
+    "schedule",
+    "servers",
+    "smoothing",
+    "with_budgets",
+]
+
+# What is made of parts lies in rooms that import this one, so that it is looked up when it is asked for.
+ABOVE = {
+    "Federated": "jaxfl.rounds.federated",
+    "Gossip": "jaxfl.rounds.gossip",
+    "Plain": "jaxfl.rounds.plain",
+    "Sent": "jaxfl.rounds.messages",
+    "compose": "jaxfl.algorithms.composition",
+    "estimate": "jaxfl.rounds.plain",
+    "plain": "jaxfl.algorithms.numbers",
+    "with_budgets": "jaxfl.algorithms.budgets",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in ABOVE:
+        raise AttributeError(f"module 'jaxfl.parts' has no attribute {name!r}")
+    return getattr(importlib.import_module(ABOVE[name]), name)

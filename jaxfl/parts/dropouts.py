@@ -145,7 +145,7 @@ def collect(cohort: Iterable[int], messages: Mapping[int, npt.ArrayLike]) -> Wor
         lambda: (
             f"Clients {missing} did not report, so that the masks of the other clients do not cancel"
         ),
-        "run the round again without them, or enrol with a threshold (jaxfl.dropouts)",
+        "run the round again without them, or enrol with a threshold (jaxfl.parts.dropouts)",
     )
     return _sum(messages)
 
@@ -174,7 +174,7 @@ def _words(whose: str, words: Any) -> Words:
     require(
         usable and array.min() >= 0 and array.max() < 2**32 and not np.ma.is_masked(words),
         lambda: f"The words of {whose} must be a vector of integers in 0..{2**32 - 1}",
-        "encode them first (jaxfl.aggregations.encode)",
+        "encode them first (jaxfl.parts.aggregations.encode)",
     )
     return array.astype(np.uint32)
 

@@ -216,7 +216,7 @@ def normal(
         return mechanism.draw(key, std, like)
     if t is None:
         why = "is correlated over rounds, which the noise of local steps and of networks is not"
-        raise InputError(why, "take jaxfl.mechanisms.gaussian()", mechanism=mechanism.name)
+        raise InputError(why, "take jaxfl.parts.mechanisms.gaussian()", mechanism=mechanism.name)
     if index is not None:
         return _of_coordinates(key, mechanism, like, std, t, index, counts)
     keys = key if len(weights) > 1 else key[None]

@@ -394,7 +394,7 @@ def anchored(sampler: Sampler, mechanism: Mechanism) -> Estimator:
     require(
         mechanism.weights == (1.0,) and mechanism.event is None,
         "has an event of its own, and anchors are noised apart",
-        "take jaxfl.mechanisms.gaussian()",
+        "take jaxfl.parts.mechanisms.gaussian()",
         mechanism=mechanism.name,
     )
 

@@ -45,63 +45,39 @@ algorithm.
 Guarantee(eps=4.9, delta=0.001, method='Poisson sampling: PLD', status=<Status.ESTABLISHED: 'E'>)
 """
 
-from jaxfl.privacy.accountants import METHODS, Guarantee, delta, epsilon
-from jaxfl.privacy.calibration import Calibration, batch_for, rounds_for, sigma_for
-from jaxfl.privacy.claims import Claim, Condition
+from jaxfl.privacy.accountants import delta, epsilon
+from jaxfl.privacy.calibration import sigma_for
+from jaxfl.privacy.claims import Claim
 from jaxfl.privacy.events import (
-    AnyEvent,
     Event,
     Increments,
     LocalSteps,
     Mean,
     NoClaim,
-    OnRing,
     Phases,
     Sampling,
     Sequence,
-    batch_clipped,
-    saga,
-    scaled,
-    svrg,
-    until,
     worst,
 )
 from jaxfl.privacy.groups import of_group
-from jaxfl.privacy.reports import Report, report, spent
-from jaxfl.privacy.selection import Selected, best_of, selection_note
+from jaxfl.privacy.reports import report
+from jaxfl.privacy.selection import best_of
 
 __all__ = [
-    "METHODS",
-    "AnyEvent",
-    "Calibration",
     "Claim",
-    "Condition",
     "Event",
-    "Guarantee",
     "Increments",
     "LocalSteps",
     "Mean",
     "NoClaim",
-    "OnRing",
     "Phases",
-    "Report",
     "Sampling",
-    "Selected",
     "Sequence",
-    "batch_clipped",
-    "batch_for",
     "best_of",
     "delta",
     "epsilon",
     "of_group",
     "report",
-    "rounds_for",
-    "saga",
-    "scaled",
-    "selection_note",
     "sigma_for",
-    "spent",
-    "svrg",
-    "until",
     "worst",
 ]

@@ -180,7 +180,7 @@ def _column(weights: tuple[float, ...], T: int) -> npt.NDArray[np.float64]:
     require(
         (column >= -slack).all() and (np.diff(column) <= slack).all(),
         "has an inverse whose coefficients are negative or increase, of which no sensitivity is known",
-        "take those of jaxfl.mechanisms.banded",
+        "take those of jaxfl.parts.mechanisms.banded",
         weights=weights,
     )
     return column

@@ -34,7 +34,7 @@ def facts_of(problem: Problem, rounds: int | None) -> ProblemFacts:
     sizes = tuple(int(m) for m in np.unique(count))
     contracts = None if model.convex is None else model.convex and model.kernel.link is not None
     wrong = f"A client counts {sizes[-1]} records, and its arrays hold {problem.m_max}"
-    require(sizes[-1] <= problem.m_max, wrong, "make the problem with jaxfl.make_problem")
+    require(sizes[-1] <= problem.m_max, wrong, "make the problem with jaxfl.Problem")
     return ProblemFacts(
         n=problem.n,
         m=sizes[0],

@@ -120,7 +120,7 @@ def layered_kernel(module: Module) -> Kernel:
     try:
         usable = bool(layers) and _alone(module, layers) and _products(module, layers)
         usable = usable and _agrees(module, kernel)
-    except Exception:  # in the user's own code; make_problem reports what is wrong
+    except Exception:  # in the user's own code; Problem reports what is wrong
         usable = False
     if not usable:
         log.warning("%s: per-example gradients use the slow vmap(grad).", module.name)

@@ -160,7 +160,7 @@ def check_init(spec: Init) -> Init:
     if isinstance(spec, str):
         _scale(spec)
     else:
-        way = "a point of your own goes to make_problem as x0"
+        way = "a point of your own goes to Problem as x0"
         usable = spec is None or callable(spec)
         require(usable, "must be 'zeros', 'normal/5' or a function of a key", way, init=spec)
     return spec

@@ -6,12 +6,13 @@ import dataclasses
 import warnings
 from collections.abc import Callable
 from functools import lru_cache, partial
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxfl.core import types
 from jaxfl.core.calls import blamed, described, is_jaxfls, place
 from jaxfl.core.checks import (
     counts,
@@ -26,14 +27,14 @@ from jaxfl.core.checks import (
 from jaxfl.core.errors import InputError, JaxflWarning, attempt, require
 from jaxfl.core.memory import check_fits
 from jaxfl.core.params import choice, number, numbers, whole
-from jaxfl.core.types import Array, Clients, GeneratedSamples, Key, Model, Problem, PyTree
+from jaxfl.core.types import Array, Clients, GeneratedSamples, Key, Model, PyTree
 from jaxfl.data.records import ClientData, float_type, owners, refuse_tuple
 from jaxfl.data.samples import DRAWING, example, few, samples
 from jaxfl.data.samples import numbers as numbers_of
 from jaxfl.problems.facts import multiplications
 from jaxfl.problems.parameters import by_leaf, layout
 
-__all__ = ["held_out", "make_problem"]
+__all__ = ["Problem", "held_out"]
 
 CHECKED = 1 << 24  # numbers whose sizes are checked together
 SCALED = 2.0  # root mean square of a feature: 1 if it is standardised, less within [-1, 1]
@@ -43,17 +44,14 @@ CUSTOM = "jaxfl.problems.custom"  # whose functions call the user's
 TRIED = 1 << 24  # numbers in the samples of one client that are tried
 
 
-def make_problem(
-    model: Model,
-    data: Any,
-    x0: PyTree | None = None,
-    *,
-    name: str | None = None,
-    dtype: str = "float32",
-    validation_share: float = 0.0,
-    eval_records: int | str | None = None,
-    weights: str | Any = "equal",
-) -> Problem:
+class _Checked(type):
+    """Every record of a problem, as transformations return it, is an instance of :class:`Problem`."""
+
+    def __instancecheck__(cls, thing: Any) -> bool:
+        return isinstance(thing, types.Problem)
+
+
+class Problem(types.Problem, metaclass=_Checked):
     """A problem from a model and `jaxfl.data.ClientData`, or a pytree of arrays (n, m, ...).
 
     Samples that are computed where they are needed (`jaxfl.data.generated`) are checked on three
@@ -76,14 +74,42 @@ def make_problem(
 
     >>> import jaxfl
     >>> data = jaxfl.data.split("digits", clients=5)
-    >>> problem = make_problem(jaxfl.models.softmax_regression(64, 10), data)
+    >>> problem = Problem(jaxfl.models.softmax_regression(64, 10), data)
     >>> problem.n, problem.m_max, problem.model.dim
     (5, 288, 650)
     """
+
+    def __new__(
+        cls,
+        model: Model,
+        data: Any,
+        x0: PyTree | None = None,
+        *,
+        name: str | None = None,
+        dtype: str = "float32",
+        validation_share: float = 0.0,
+        eval_records: int | str | None = None,
+        weights: str | Any = "equal",
+    ) -> Problem:
+        made = _checked(model, data, x0, name, dtype, validation_share, eval_records, weights)
+        return cast(Problem, made)  # as the metaclass has it
+
+
+def _checked(
+    model: Model,
+    data: Any,
+    x0: PyTree | None,
+    name: str | None,
+    dtype: str,
+    validation_share: float,
+    eval_records: int | str | None,
+    weights: str | Any,
+) -> types.Problem:
+    """The record of a problem, with its arrays copied and checked."""
     later = "make the problem before, and pass it to your program"
     sortable(data, x0)
-    untraced("make_problem", data, x0, way=later)
-    swapped = "the model comes first, as in make_problem(model, data)"
+    untraced("Problem", data, x0, way=later)
+    swapped = "the model comes first, as in Problem(model, data)"
     require(not isinstance(data, Model), "is a model, in the place of the data", swapped, data=data)
     by_name = "make one, such as jaxfl.models.softmax_regression(64, 10)"
     instance("model", model, Model, by_name)
@@ -134,12 +160,12 @@ def make_problem(
     each = multiplications(model, example(train))
     seen = _records(eval_records, generated, n, m, each, sum(held))
     w = _weights(weights, count, kind)
-    return Problem(
+    return types.Problem(
         train, jnp.array(count), test, x0, model, name, validation, clients, seen, w, owner
     )
 
 
-def held_out(problem: Problem, data: str) -> Problem:
+def held_out(problem: types.Problem, data: str) -> types.Problem:
     """The problem whose training data are one client with the ``"test"`` or ``"validation"`` examples.
 
     Metrics on it are functions of the model and of data that are not protected.  ``"train"`` is the

@@ -13,10 +13,3 @@
   read this first
 * :mod:`~jaxfl.rounds.transcript` -- build the privacy event of a round body
 """
-
-from jaxfl.rounds.federated import Federated
-from jaxfl.rounds.gossip import Gossip
-from jaxfl.rounds.messages import Sent
-from jaxfl.rounds.plain import Plain, estimate
-
-__all__ = ["Federated", "Gossip", "Plain", "Sent", "estimate"]

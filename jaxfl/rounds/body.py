@@ -52,7 +52,7 @@ class ServerState(NamedTuple):
 
 
 class Body(NamedTuple):
-    """The parts of :class:`jaxfl.rounds.Federated`.
+    """The parts of :class:`jaxfl.parts.Federated`.
 
     Fields:
         estimator: which of a client's samples are weighed how, and at which points.

@@ -140,7 +140,7 @@ class NetworkState(NamedTuple):
 
 
 class Network(NamedTuple):
-    """The parts of :class:`jaxfl.rounds.Gossip`.
+    """The parts of :class:`jaxfl.parts.Gossip`.
 
     Fields:
         estimator: which of a client's samples are weighed how, and at which points; without memory.

@@ -1,8 +1,8 @@
 """The round with a server as the papers write it, one client at a time: read this first.
 
-:class:`jaxfl.rounds.Federated` computes the same, faster: it evaluates clients together where only
+:class:`jaxfl.parts.Federated` computes the same, faster: it evaluates clients together where only
 their mean matters, in blocks, with their samples packed and their memory in fewer bits.  Draws are
-equal, and numbers up to rounding.  A network has no faster form than :class:`jaxfl.rounds.Gossip`.
+equal, and numbers up to rounding.  A network has no faster form than :class:`jaxfl.parts.Gossip`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Build the privacy event of a round body.  Host side.
 
-``body`` is a :class:`jaxfl.rounds.Federated` or a :class:`jaxfl.rounds.Gossip`; in the latter all
+``body`` is a :class:`jaxfl.parts.Federated` or a :class:`jaxfl.parts.Gossip`; in the latter all
 clients take part, and each message is seen.
 """
 
@@ -311,7 +311,7 @@ def least_noise(body: AnyBody, values: Values, facts: ProblemFacts) -> float:
     require(
         body.mechanism.event is None,
         "has an event of its own, which does not describe local steps over epochs, or increments",
-        "take jaxfl.mechanisms.gaussian()",
+        "take jaxfl.parts.mechanisms.gaussian()",
         mechanism=body.mechanism.name,
     )
     return min(some.std for some in equal_rounds(body, values, facts))

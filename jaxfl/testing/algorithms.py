@@ -15,7 +15,7 @@ from jaxfl.algorithms.composition import by_messages
 from jaxfl.algorithms.probes.laws import ERRORS, confirm, equal
 from jaxfl.algorithms.probes.probe import probed
 from jaxfl.algorithms.registry import one_algorithm
-from jaxfl.audit.attack import audit
+from jaxfl.audits.attack import audit
 from jaxfl.core.errors import InputError, JaxflWarning, require
 from jaxfl.core.params import closest
 from jaxfl.core.provenance import own_body
@@ -86,11 +86,11 @@ def check_algorithm(
         CheckFailed: the algorithm does something else, in one sentence with both numbers.
 
     The last check attacks a few rounds on a problem of its own, whose worst record it exchanges, and
-    compares what it finds with the event [:func:`jaxfl.audit.audit`].
+    compares what it finds with the event [:func:`jaxfl.audit`].
 
     >>> import jax, jaxfl.testing
     >>> data = jaxfl.data.split("digits", clients=5)
-    >>> problem = jaxfl.make_problem(jaxfl.models.softmax_regression(64, 10), data)
+    >>> problem = jaxfl.Problem(jaxfl.models.softmax_regression(64, 10), data)
     >>> jaxfl.testing.check_algorithm("ldp_gd", problem, 10, sigma=0.01, lr=0.5).done
     ('descent', 'counts', 'jit', 'vmap', 'scan', 'resume', 'sweep', 'plain', 'noise', 'attack')
     """

@@ -17,22 +17,16 @@
 * :mod:`~jaxfl.views.words` -- numbers, units and names of axes as texts
 """
 
-from jaxfl.core.links import Links
-from jaxfl.views.cells import final, restrict
 from jaxfl.views.plots import draw, figures
-from jaxfl.views.selection import Selection, select
+from jaxfl.views.selection import select
 from jaxfl.views.statements import cards, trade_off
 from jaxfl.views.tables import compare, table, to_target
 
 __all__ = [
-    "Links",
-    "Selection",
     "cards",
     "compare",
     "draw",
     "figures",
-    "final",
-    "restrict",
     "select",
     "table",
     "to_target",

@@ -98,11 +98,11 @@ def figures(
     accuracy (or the loss); a criterion on validation data draws its metric on test data.  ``labels``
     renames algorithms, axes, their values, and metrics.  ``get_label()`` of a figure is its notes in
     full; they name the values of axes that have no room in the picture.  A run has one picture,
-    ``curves``, of :func:`jaxfl.plots.curves`.
+    ``curves``, of :func:`jaxfl.views.plots.curves`.
 
     >>> import jaxfl
     >>> data = jaxfl.data.split("digits", clients=5)
-    >>> problem = jaxfl.make_problem(jaxfl.models.softmax_regression(64, 10), data)
+    >>> problem = jaxfl.Problem(jaxfl.models.softmax_regression(64, 10), data)
     >>> ds = jaxfl.sweep("ldp_gd", problem, rounds=5, eps=[1, 8], lr=[0.1, 0.3])
     >>> list(figures(ds, choose_by="loss", metrics=["test_accuracy"]))
     ['front-test_accuracy', 'map-test_accuracy', 'curves-test_accuracy']

@@ -104,7 +104,7 @@ def select(
 
     >>> import jaxfl
     >>> data = jaxfl.data.split("digits", clients=5)
-    >>> problem = jaxfl.make_problem(jaxfl.models.softmax_regression(64, 10), data)
+    >>> problem = jaxfl.Problem(jaxfl.models.softmax_regression(64, 10), data)
     >>> ds = jaxfl.sweep("ldp_gd", problem, rounds=5, eps=[1, 8], lr=[0.1, 0.3])
     >>> best = select(ds, "loss")
     >>> best.over, best.candidates, best.ds["chosen_lr"].sel(algorithm="ldp_gd", eps=8).item()

@@ -12,7 +12,7 @@ from rows import a_problem
 from told import refusals
 
 import jaxfl
-from jaxfl.audit import audit
+from jaxfl import audit
 from jaxfl.core.normals import normal
 from jaxfl.core.types import Hyper
 from jaxfl.parts.adaptive import stretch

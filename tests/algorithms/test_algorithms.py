@@ -12,7 +12,6 @@ from rows import ROWS, Row, a_problem
 from told import mistakes, refusals, refused
 
 import jaxfl
-from jaxfl.algorithms import compose, plain
 from jaxfl.algorithms.roles import part
 from jaxfl.algorithms.soteriafl import theory
 from jaxfl.algorithms.soteriafl.claims import compressed_gd
@@ -23,12 +22,14 @@ from jaxfl.parts import (
     accelerated,
     aggregations,
     channels,
+    compose,
     compressors,
     estimators,
     iterates,
     local,
     mechanisms,
     momentum,
+    plain,
     sampling,
     servers,
     smoothing,
@@ -119,9 +120,9 @@ def test_sizes_of_a_users_own_composition_are_checked() -> None:
 def test_some_clients_only(row: Row, x64: None) -> None:
     """Three of five take part, in double precision; those who do not keep their memory, and
     s = mean_i s_i."""
-    narrow, part = row.problem, jaxfl.sampling.participation("uniform")
+    narrow, part = row.problem, jaxfl.parts.sampling.participation("uniform")
     data = jax.tree.map(np.asarray, narrow.train)
-    problem = jaxfl.make_problem(narrow.model, data, x0=np.asarray(narrow.x0), dtype="float64")
+    problem = jaxfl.Problem(narrow.model, data, x0=np.asarray(narrow.x0), dtype="float64")
     if row.everyone:
         words = f"'uniform' does not apply to {row.name}"
         refused(lambda: jaxfl.algorithm(row.name, participation=part), words)
@@ -146,7 +147,7 @@ def test_some_clients_only(row: Row, x64: None) -> None:
         assert (np.abs(moved).sum(1) > 0).sum() == 3
 
 
-def noised(resolve: Any = None, **numbers: float) -> jaxfl.Algorithm:
+def noised(resolve: Any = None, **numbers: float) -> jaxfl.parts.Algorithm:
     """Noised minibatch SGD from known parts; its numbers are plain ones, or come from ``resolve``."""
     body = federated(server=servers.optimizer(lambda hp: optax.sgd(hp["lr"])))
     numbers = {"clip": 1.0, "batch": 4, "lr": 0.02} | numbers
@@ -214,24 +215,24 @@ def test_steps_are_finite_without_features() -> None:
     """L = 0 asks for no step size: local SGD had an infinite one, and a model of NaN."""
     rows = np.zeros((4, 20, 5), np.float32), np.zeros((4, 20), np.int32)
     data = jaxfl.data.from_clients(rows, classes=2, stacked=True)
-    problem = jaxfl.make_problem(jaxfl.models.logistic(5), data)
+    problem = jaxfl.Problem(jaxfl.models.logistic(5), data)
     assert facts_of(problem, 5).smoothness == 0
     algorithm = jaxfl.algorithm("private_local_sgd", aggregation="plain_sum")
     assert np.isfinite(planned(algorithm, problem, 5, batch=4).values["lr"])
 
 
-def unreliable(name: str) -> jaxfl.Algorithm:
-    return jaxfl.algorithm(name, participation=jaxfl.sampling.participation("unreliable"))
+def unreliable(name: str) -> jaxfl.parts.Algorithm:
+    return jaxfl.algorithm(name, participation=jaxfl.parts.sampling.participation("unreliable"))
 
 
-def deaf(given: Any, facts: Any) -> jaxfl.types.Plan:
+def deaf(given: Any, facts: Any) -> jaxfl.parts.Plan:
     """Takes no notice of eps."""
     values = {"clip": 1.0, "batch": 4, "lr": 0.02, "rounds": facts.rounds}
-    return jaxfl.types.Plan(values, {}, jaxfl.types.Sigma(1.0))
+    return jaxfl.parts.Plan(values, {}, jaxfl.parts.Sigma(1.0))
 
 
-def without_delta(given: Any, facts: Any) -> jaxfl.types.Plan:
-    return deaf(given, facts)._replace(asked=jaxfl.types.Eps(given["eps"]))
+def without_delta(given: Any, facts: Any) -> jaxfl.parts.Plan:
+    return deaf(given, facts)._replace(asked=jaxfl.parts.Eps(given["eps"]))
 
 
 def needs_rate(rate: float) -> Algorithm:
@@ -301,7 +302,7 @@ def test_parts_and_algorithms_that_cannot_be(call: Any, words: str) -> None:
 
 def test_an_estimator_of_ones_own_in_soteriafls_framework(key: jax.Array) -> None:
     """Algorithm 2: step size, noise and claim are those of the constants that it declares."""
-    usual = jaxfl.estimators.minibatch(jaxfl.sampling.poisson())._replace(name="mine")
+    usual = jaxfl.parts.estimators.minibatch(jaxfl.parts.sampling.poisson())._replace(name="mine")
     problem, given = a_problem(), {"eps": 2.0, "batch": 4, "omega": 1.0}
 
     def plan_of(assume: Any, noise: str = "paper") -> Any:

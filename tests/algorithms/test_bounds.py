@@ -30,7 +30,7 @@ NUMBERS = {"clip": 3.0, "batch": 4, "local_steps": 2, "sigma": 0.05}
 
 @cache
 def result(**numbers: float):
-    algorithm = jaxfl.algorithm("private_local_sgd", participation=jaxfl.sampling.uniform())
+    algorithm = jaxfl.algorithm("private_local_sgd", participation=jaxfl.parts.sampling.uniform())
     given = {**NUMBERS, "cohort": 3, **numbers}
     run = jaxfl.simulate(algorithm, a_problem(), jax.random.key(0), 30, eval_every=5, **given)
     return run, run.dataset()
@@ -136,7 +136,7 @@ def test_unconstrained_theorems_are_not_drawn_on_a_set(name: str, theorem: str) 
     half = Constraint("positive", lambda x: jax.numpy.maximum(x, 0), lambda d: None)
     for constraint, words in (("ball:0.2", "diameter 0.4"), (half, "no diameter")):
         model = jaxfl.models.logistic(8, constraint=constraint)
-        p = jaxfl.make_problem(model, jax.tree.map(np.asarray, a_problem().train))
+        p = jaxfl.Problem(model, jax.tree.map(np.asarray, a_problem().train))
         given = {"clip": 8.0, "sigma": 0.0, "lr": 1e-3}
         refused(lambda: drawn(name, p, 2, **given), f"{theorem} speaks of .* set has {words}")
 
@@ -144,7 +144,7 @@ def test_unconstrained_theorems_are_not_drawn_on_a_set(name: str, theorem: str) 
 def test_the_bound_of_a_set_is_for_its_whole_diameter() -> None:
     """The model goes wherever the set lets it, whatever diameter says."""
     model = jaxfl.models.logistic(3, constraint="ball:1")
-    p = jaxfl.make_problem(model, (np.ones((2, 8, 3)), np.ones((2, 8), int)))
+    p = jaxfl.Problem(model, (np.ones((2, 8, 3)), np.ones((2, 8), int)))
     words = r"which is 2, and diameter = 0\.5"
     refused(lambda: drawn("mu2", p, 4, clip=2.0, diameter=0.5), words)
     assert drawn("mu2", p, 4, clip=2.0)
@@ -168,7 +168,7 @@ def unit(n: int = 8, m: int = 40, d: int = 6) -> jaxfl.Problem:
     a /= np.linalg.norm(a, axis=-1, keepdims=True)
     y = (a @ rng.normal(size=d) + 0.3 * rng.normal(size=(n, m)) > 0).astype(np.int32)
     data = a.astype(np.float32), y
-    return jaxfl.make_problem(jaxfl.models.logistic(d), data, x0=3 * np.ones(d), name="unit")
+    return jaxfl.Problem(jaxfl.models.logistic(d), data, x0=3 * np.ones(d), name="unit")
 
 
 def measured(name: str, seeds: int = 1, **numbers: float):
@@ -247,7 +247,7 @@ def test_the_last_loss_stays_below(name: str, tmp_path: Path) -> None:
     a /= np.linalg.norm(a, axis=-1, keepdims=True)
     y = (a @ rng.normal(size=5) > 0).astype(np.int32)
     model = jaxfl.models.logistic(5, constraint="ball:1.5")
-    p = jaxfl.make_problem(model, (a.astype(np.float32), y), x0=-np.ones(5) / 2)
+    p = jaxfl.Problem(model, (a.astype(np.float32), y), x0=-np.ones(5) / 2)
     numbers = {"clip": 1.0} if name == "mu2" else {"clip": 1.0, "rho": 20.0}
     runs = [
         jaxfl.simulate(name, p, jax.random.key(s), 300, eval_every=100, **numbers).dataset()
@@ -299,7 +299,7 @@ def test_results_hold_the_ledger(tmp_path: Path) -> None:
 def test_ledgers_are_left_out_where_they_say_nothing(name: str, key: jax.Array) -> None:
     """No noise, clients protected as wholes, all alike."""
     data = np.ones((4, 12, 3)), np.ones((4, 12), int)
-    problem = jaxfl.make_problem(jaxfl.models.logistic(3), data)
+    problem = jaxfl.Problem(jaxfl.models.logistic(3), data)
     more = {} if name == "local_dp_sgd" else {"participation": "uniform", "cohort": 2}
     ds = jaxfl.simulate(name, problem, key, 5, batch=4, **more).dataset()
     assert not [name for name in ds if str(name).startswith("client_eps")]

@@ -11,9 +11,8 @@ from rows import a_problem
 from told import refusals
 
 import jaxfl
-from jaxfl import mechanisms
-from jaxfl.algorithms import with_budgets
-from jaxfl.audit import audit
+from jaxfl import audit
+from jaxfl.parts import mechanisms, with_budgets
 
 D, OWN = 3000, (1.0, 2.0, 5.0)
 GIVEN: dict[str, Any] = {"clip": 1.0, "sigma": 0.5, "lr": 1e-6}
@@ -23,7 +22,7 @@ BUDGETS = (1.0, 4.0, 2.0, 1.0, 4.0)
 def quiet() -> jaxfl.Problem:
     data = np.zeros((3, 6, D), np.float32), np.zeros((3, 6), np.int32)
     clients = jaxfl.data.from_clients(data, classes=2, stacked=True)
-    return jaxfl.make_problem(jaxfl.models.logistic(D), clients)
+    return jaxfl.Problem(jaxfl.models.logistic(D), clients)
 
 
 @pytest.mark.plain
@@ -37,8 +36,8 @@ def test_each_client_adds_its_own_noise(name: str, plainly: bool, key: jax.Array
         parts["sampler"], numbers["lr"] = "full", 1.0
     made = jaxfl.algorithm("ldp_gd" if name == "ef" else name, **parts)
     if name == "ef":
-        body = made.body._replace(channel=jaxfl.channels.error_feedback())
-        made = jaxfl.algorithms.compose("ef", "", "", body, jaxfl.algorithms.plain(omega=0.0))
+        body = made.body._replace(channel=jaxfl.parts.channels.error_feedback())
+        made = jaxfl.parts.compose("ef", "", "", body, jaxfl.parts.plain(omega=0.0))
     how = {"plain": True} if plainly else {"messages": True}
     f = jaxfl.functions(made, quiet(), 2, **how, **numbers)
     seen = f.view(f.init(key))
@@ -105,7 +104,7 @@ test_mistakes_are_explained = refusals(
         lambda: asked((1.0, 0.0, 2.0)),
         "eps = 0.0 of client 1 allows no release: leave the client out",
     ),
-    (lambda: jaxfl.algorithms.with_budgets("ldp_gd", 3, 3, (1.0,)), "must be a Problem"),  # type: ignore[arg-type]
+    (lambda: jaxfl.parts.with_budgets("ldp_gd", 3, 3, (1.0,)), "must be a Problem"),  # type: ignore[arg-type]
     (lambda: asked((1.0, 2.0)), "has 2 budgets, and there are 3 clients: give one for each"),
     (lambda: mechanisms.gaussian((1.0, 0.0)), "multiple = 0.0 must be above 0"),
     (

@@ -16,10 +16,9 @@ from rows import a_problem
 from told import refusals
 
 import jaxfl
-from jaxfl.algorithms import compose
 from jaxfl.core.normals import normal
 from jaxfl.core.types import Hyper, Problem, ProblemFacts
-from jaxfl.parts import iterates, servers
+from jaxfl.parts import compose, iterates, servers
 from jaxfl.privacy import events
 from jaxfl.privacy.accountants import epsilon
 from jaxfl.privacy.calibration import sigma_for
@@ -317,7 +316,7 @@ def test_some_clients_move_the_mean_of_all(
 ) -> None:
     """Two of five: the step is along the mean of what all clients remember, which the server has."""
     algorithm = jaxfl.algorithm(
-        name, participation=jaxfl.sampling.participation("poisson"), **parts
+        name, participation=jaxfl.parts.sampling.participation("poisson"), **parts
     )
     given = {"cohort": 2, **NUMBERS[name], **numbers}
     run = jaxfl.simulate(algorithm, a_problem(LAM), key, ROUNDS, eval_every=0, **given)
@@ -354,7 +353,7 @@ def test_an_estimate_that_starts_anew_has_all_its_samples(rows: str) -> None:
     data = jaxfl.data.from_clients((np.ones((2, 40, 1), np.float32),), stacked=True)
     numbers = {"batch": 2, "anchor_batch": 20, "sigma": 0.0, "clip": 9.0, "lr": 1.0}
     numbers |= {"momentum": 0.5, "difference_clip": 1.0, "step_limit": 9.0, "noise_ratio": 1.0}
-    algorithm, problem = jaxfl.algorithm("dp_srm", sampler=rows), jaxfl.make_problem(model, data)
+    algorithm, problem = jaxfl.algorithm("dp_srm", sampler=rows), jaxfl.Problem(model, data)
     hp = planned(algorithm, problem, 1, **numbers).hp
 
     def point(key: jax.Array) -> jax.Array:
@@ -396,7 +395,7 @@ def test_outputs_are_drawn_with_the_stated_weights() -> None:
 
 
 FULL = {"batch": 6, "anchor_batch": 6}
-WOR = {"sampler": jaxfl.sampling.without_replacement()}
+WOR = {"sampler": jaxfl.parts.sampling.without_replacement()}
 MOVES: dict[str, tuple[dict[str, Any], dict[str, Any], list[float]]] = {
     # what the one record adds when x jumps from 1 to -1 and back: (parts, numbers, shifts x m n)
     "dp_gd": ({}, {}, [2 * G] * 4),
@@ -407,7 +406,7 @@ MOVES: dict[str, tuple[dict[str, Any], dict[str, Any], list[float]]] = {
     ),
     "ldp_spider": ({}, {"period": 3, "smoothness": 1e3, "noise_ratio": 1.0}, [2 * G, 4 * G, 4 * G, 2 * G]),
     "isrl_svrg": (
-        {"sampler": jaxfl.sampling.full()},
+        {"sampler": jaxfl.parts.sampling.full()},
         {"epoch": 3, "noise_ratio": 1.0},
         [2 * G, 2 * G, 2 * G, 2 * G],  # h and the difference: 2G + 4G at opposite signs
     ),
@@ -444,7 +443,7 @@ def mirrored(problem: Problem) -> Problem:
     """The same with the record's loss turned around: its gradient is -1000 sgn(x)."""
     model = custom(np.ones(1, np.float32), lambda x, e: -jnp.abs(jnp.dot(x, e[0]) - e[1]))
     data = jaxfl.data.from_clients(tuple(map(np.asarray, problem.train)), stacked=True)
-    return jaxfl.make_problem(model, data, x0=np.ones(1, np.float32))
+    return jaxfl.Problem(model, data, x0=np.ones(1, np.float32))
 
 
 CLIPPED = {"clip": 0.5, "lr": 1.0}
@@ -470,7 +469,7 @@ def test_a_record_moves_what_clients_send_by_what_they_remember(
 ) -> None:
     """One record of one client turned around, in every round, with memory that saw it too: Clip21
     moves by 2 tau whatever is drawn, DiceSGD by 2 C1/b in the first round and by 2 C2 more later."""
-    algorithm = jaxfl.algorithm(name, sampler=jaxfl.sampling.full())
+    algorithm = jaxfl.algorithm(name, sampler=jaxfl.parts.sampling.full())
     worlds = [steep(np.array([[sign], [1.0]])) for sign in (1.0, -1.0)]
     a, b = sent(algorithm, worlds, np.zeros((4, 3), np.float32), sigma=0.0, **CLIPPED, **numbers)
     moved = np.linalg.norm(a - b, axis=1) * 2  # of the mean over two clients
@@ -586,9 +585,9 @@ test_what_does_not_apply_is_refused = refusals(
 def test_noise_that_is_not_sent_is_remembered() -> None:
     """Error feedback under noise: messages and memory add up to all that was ever noised."""
 
-    sparse, feedback = jaxfl.compressors.random_k(), jaxfl.channels.error_feedback()
+    sparse, feedback = jaxfl.parts.compressors.random_k(), jaxfl.parts.channels.error_feedback()
     body = jaxfl.algorithm("ldp_gd").body._replace(compressor=sparse, channel=feedback)
-    resolve = jaxfl.algorithms.plain(clip=1e-9, sigma=1.0, k=2, lr=1.0)
+    resolve = jaxfl.parts.plain(clip=1e-9, sigma=1.0, k=2, lr=1.0)
     algorithm = compose("noisy_ef", "noisy error feedback", "this test", body, resolve)
     problem = a_problem(0.0)
     run = jaxfl.simulate(algorithm, problem, jax.random.key(1), 6, eval_every=0)
@@ -606,9 +605,9 @@ def test_noise_that_is_not_sent_is_remembered() -> None:
 
 def test_dasha_of_noised_gradients_releases_these_alone(key: jax.Array) -> None:
     """What is sent is made of them: one release in a round, as of LDP-GD."""
-    body = jaxfl.algorithm("dasha").body._replace(mechanism=jaxfl.mechanisms.gaussian())
+    body = jaxfl.algorithm("dasha").body._replace(mechanism=jaxfl.parts.mechanisms.gaussian())
     numbers = {"clip": G, "lr": 0.2, "k": 3, "shift": 1 / (2 * (8 / 3 - 1) + 1), "sigma": 0.05}
-    private = compose("private_dasha", "", "this test", body, jaxfl.algorithms.plain(**numbers))
+    private = compose("private_dasha", "", "this test", body, jaxfl.parts.plain(**numbers))
     run = jaxfl.simulate(private, a_problem(LAM), key, ROUNDS, eval_every=0, delta=1e-3)
     np.testing.assert_allclose(last(run), dasha(Draws(run)), rtol=1e-5, atol=2e-6)
     links, link = run.state.links, run.state.link
@@ -678,12 +677,12 @@ def test_steps_follow_the_noise_that_is_used(name: str, noise: str) -> None:
 
 def test_an_aggregation_settles_last() -> None:
     """Its range is for the clip that the algorithm's own last step chose."""
-    body = jaxfl.algorithm("ldp_gd", aggregation=jaxfl.aggregations.secure_sum()).body
+    body = jaxfl.algorithm("ldp_gd", aggregation=jaxfl.parts.aggregations.secure_sum()).body
 
     def finish(draft: Any, noise: Any, facts: Any) -> None:
         draft.values["clip"] = 8.0
 
-    plan = jaxfl.algorithms.plain(clip=1.0, lr=0.1, sigma=0.0, k=8, omega=0.0)
+    plan = jaxfl.parts.plain(clip=1.0, lr=0.1, sigma=0.0, k=8, omega=0.0)
     facts = ProblemFacts(4, 10, 10, 8, 5, 1.0, (10,))
     for rule, most in ((None, 2.0), (finish, 16.0)):
         made = compose("mine", "mine", "none", body, plan, finish=rule)

@@ -21,8 +21,8 @@ ROUNDS = 12
 NUMBERS = {"lr": 0.2, "clip": 0.6, "sigma": 0.05, "batch": 5}
 
 
-def porter(compressor: str, name: str = "porter_dp", **how: str) -> jaxfl.Algorithm:
-    part = jaxfl.compressors.compressor(compressor)
+def porter(compressor: str, name: str = "porter_dp", **how: str) -> jaxfl.parts.Algorithm:
+    part = jaxfl.parts.compressors.compressor(compressor)
     return jaxfl.algorithm(name, graph="ring", compressor=part, **how)
 
 
@@ -208,7 +208,7 @@ def test_a_round_of_porter_releases_one_noised_gradient() -> None:
 def test_models_stay_in_the_constraint_set(key: jax.Array) -> None:
     a = np.random.default_rng(0).normal(size=(4, 6, 3)).astype(np.float32)
     model = jaxfl.models.least_squares(3, constraint="ball:0.1")
-    problem = jaxfl.make_problem(model, (a, np.full((4, 6), 9, np.float32)), x0=np.zeros(3))
+    problem = jaxfl.Problem(model, (a, np.full((4, 6), 9, np.float32)), x0=np.zeros(3))
     run = jaxfl.simulate("dp_dsgd", problem, key, 20, lr=0.5, clip=5.0, sigma=0.1, eval_every=0)
     norms = np.linalg.norm(np.asarray(run.state.x), axis=1)
     assert norms.max() < 0.1 * (1 + 1e-6)

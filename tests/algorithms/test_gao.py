@@ -54,7 +54,7 @@ def wide(problem: Problem, model: Any = None) -> Problem:
     clients = [(a[i, :c], y[i, :c]) for i, c in enumerate(np.asarray(problem.count))]
     data = jaxfl.data.from_clients(clients, classes=2)
     model, x0 = model or problem.model, np.asarray(problem.x0)
-    return jaxfl.make_problem(model, data, x0=x0, dtype="float64")
+    return jaxfl.Problem(model, data, x0=x0, dtype="float64")
 
 
 # --- the algorithms again, in NumPy ----------------------------------------------------------------
@@ -381,8 +381,8 @@ def test_a_plan_cannot_be_extended(name: str, tmp_path: Any) -> None:
 
 CONVEX, PART = a_convex_problem(), jaxfl.algorithm
 SAME = jax.tree.map(np.asarray, CONVEX.train)
-UNBOUNDED = jaxfl.make_problem(jaxfl.models.logistic(8), SAME)
-NONSMOOTH = jaxfl.make_problem(jaxfl.models.hinge(8, constraint="ball:1"), SAME)
+UNBOUNDED = jaxfl.Problem(jaxfl.models.logistic(8), SAME)
+NONSMOOTH = jaxfl.Problem(jaxfl.models.hinge(8, constraint="ball:1"), SAME)
 SINGLE = a_convex_problem(n=2, m=2)
 DEAF = PART("multi_pass_mbsgd", participation="unreliable")
 FIRST = ("localized_accelerated_mbsgd", "mb_subgradient", "one_pass_mbsgd")
@@ -458,11 +458,11 @@ def test_moreau_gradients_are_those_of_the_envelope(name: str, beta: float, x64:
 
 def test_convolution_is_unbiased(key: jax.Array) -> None:
     """Of ``|a.w - y|`` in three dimensions: ``E sign(z + s|a| u) = (3q - q^3)/2``, q = z/(s|a|)."""
-    estimator = smoothing.convolution(jaxfl.estimators.minibatch(jaxfl.sampling.full()))
+    estimator = smoothing.convolution(jaxfl.parts.estimators.minibatch(jaxfl.parts.sampling.full()))
     jitter = estimator.gradient.jitter
     assert jitter is not None
     s, n = 0.7, 200_000
-    hp = jaxfl.types.Hyper({"spread": jnp.float32(s)})
+    hp = jaxfl.parts.Hyper({"spread": jnp.float32(s)})
     v = np.asarray(jitter(key, n, jnp.zeros(3), hp), float)
     assert np.linalg.norm(v, axis=1).max() <= s * (1 + 1e-6)
     assert (v**2).sum(1).mean() == pytest.approx(s * s * 3 / 5, rel=0.01)
@@ -471,7 +471,7 @@ def test_convolution_is_unbiased(key: jax.Array) -> None:
     for z in (-2.0, -0.5, 0.1, 1.2):
         w = z * a / (a @ a)
         batch = (jnp.broadcast_to(jnp.asarray(a, jnp.float32), (n, 3)), jnp.zeros(n))
-        term = jaxfl.types.Term(1.0, (jnp.asarray(w + v, jnp.float32),), (1.0,), jnp.float32(9))
+        term = jaxfl.parts.Term(1.0, (jnp.asarray(w + v, jnp.float32),), (1.0,), jnp.float32(9))
         g, _ = evaluate(model.kernel, (term,), jnp.full(n, 1 / n), batch)
         q = np.clip(z / (s * np.linalg.norm(a)), -1, 1)
         assert abs(np.asarray(g) - (3 * q - q**3) / 2 * a).max() < 5 * np.abs(a).max() / n**0.5

@@ -121,7 +121,7 @@ def test_epochs_go_on_across_rounds_unless_fresh(key: jax.Array) -> None:
     hypergeometric law."""
     used, model = {}, jaxfl.models.least_squares(12)
     rows = np.eye(12, dtype=np.float32)[None], np.ones((1, 12), np.float32)
-    problem = jaxfl.make_problem(model, rows, x0=np.zeros(12))
+    problem = jaxfl.Problem(model, rows, x0=np.zeros(12))
     for fresh in (False, True):
         algorithm, point = jaxfl.algorithm("fedavg", fresh=fresh), {"point": lambda problem, x: x}
         given = {"eval_every": 1, "metrics": point, "lr": 0.1, "batch": 3, "local_steps": 1}
@@ -142,7 +142,7 @@ def run(name: str = "private_local_sgd", parts: Any = {}, **numbers: Any) -> jax
 
 
 UNIFORM = {"participation": participation("uniform")}
-SPARSE = {"compressor": jaxfl.compressors.random_k()}
+SPARSE = {"compressor": jaxfl.parts.compressors.random_k()}
 PAPER = {"noise": "paper", "local_steps": 2}
 
 

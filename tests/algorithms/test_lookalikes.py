@@ -14,12 +14,10 @@ import pytest
 from own import ASKED, FEATURES, Case, Composed, Said, begun, body, own, problem_of, said, usual
 
 import jaxfl
-from jaxfl import compressors, estimators, sampling, servers
-from jaxfl.algorithms import compose, plain
 from jaxfl.algorithms.resolution import build
 from jaxfl.algorithms.standing import standing
 from jaxfl.core.types import Hyper, Param
-from jaxfl.parts import channels
+from jaxfl.parts import channels, compose, compressors, estimators, plain, sampling, servers
 from jaxfl.problems.identity import dtype
 
 pytestmark = pytest.mark.once

@@ -11,10 +11,10 @@ from rows import ROWS, Row
 from told import mistakes, refused
 
 import jaxfl
-from jaxfl import mechanisms
 from jaxfl.algorithms.standing import standing
 from jaxfl.core.schedules import pieces
 from jaxfl.core.types import Mechanism, Param
+from jaxfl.parts import mechanisms
 from jaxfl.privacy.events import Kind, described, plain_events
 
 pytestmark = pytest.mark.once

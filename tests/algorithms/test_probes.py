@@ -10,13 +10,22 @@ import pytest
 from own import ASKED, body, louder, own, problem_of, usual
 
 import jaxfl
-from jaxfl import aggregations, channels, compressors, estimators, mechanisms, sampling, servers
-from jaxfl.algorithms import compose, plain
+from jaxfl import audit
 from jaxfl.algorithms.probes import attack, kernels, parts, probe
 from jaxfl.algorithms.probes.laws import CheckFailed
-from jaxfl.audit import audit
 from jaxfl.core.errors import JaxflWarning
 from jaxfl.core.types import Param, Term
+from jaxfl.parts import (
+    aggregations,
+    channels,
+    compose,
+    compressors,
+    estimators,
+    mechanisms,
+    plain,
+    sampling,
+    servers,
+)
 from jaxfl.privacy import Event, Mean, Sampling
 from jaxfl.problems.kernels import linear_kernel
 
@@ -258,11 +267,11 @@ def test_more_counts_where_messages_are_not_seen(word: str) -> None:
 def test_coordinates_are_those_of_the_run() -> None:
     """With replacement, and the number of coordinates follows from one that is not k, and from d."""
 
-    def select(key: Any, d: int, hp: Any) -> jaxfl.types.Draw:
+    def select(key: Any, d: int, hp: Any) -> jaxfl.parts.Draw:
         slots = hp.caps["k"]
-        return jaxfl.types.Draw(jax.random.randint(key, (slots,), 0, d), jnp.full(slots, d / slots))
+        return jaxfl.parts.Draw(jax.random.randint(key, (slots,), 0, d), jnp.full(slots, d / slots))
 
-    share = jaxfl.types.Compressor(
+    share = jaxfl.parts.Compressor(
         "share",
         omega=lambda d, values: 1 / values["ratio"],
         bits=lambda d, values: (0.0, 32.0),

@@ -26,9 +26,9 @@ from own_cases import CASES
 from told import refused
 
 import jaxfl
-from jaxfl import mechanisms, servers
 from jaxfl.core import provenance
 from jaxfl.core.types import Compressor
+from jaxfl.parts import mechanisms, servers
 
 pytestmark = pytest.mark.once
 
@@ -169,12 +169,14 @@ def test_a_run_that_is_not_finite_proves_nothing(key: jax.Array) -> None:
 @pytest.mark.parametrize("role", ["compressor", "sampler", "server"])
 def test_an_answer_without_data(role: str) -> None:
     """What `account` says of a registered part: only a server's step costs no proof."""
-    select = jaxfl.compressors.random_k()._replace(select=the_first_k)
-    heavy = jaxfl.sampling.poisson()._replace(draw=louder(jaxfl.sampling.poisson().draw))
+    select = jaxfl.parts.compressors.random_k()._replace(select=the_first_k)
+    heavy = jaxfl.parts.sampling.poisson()._replace(
+        draw=louder(jaxfl.parts.sampling.poisson().draw)
+    )
     part = {"compressor": select, "sampler": heavy, "server": servers.descent()}[role]
 
     @jaxfl.register
-    def quiet() -> jaxfl.Algorithm:
+    def quiet() -> jaxfl.parts.Algorithm:
         """LDP-SGD or CDP-SGD with a part of the user's."""
         made = {role: part._replace(name="mine")}
         return jaxfl.algorithm("cdp_sgd" if role == "compressor" else "ldp_sgd", **made)

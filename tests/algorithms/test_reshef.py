@@ -148,9 +148,9 @@ def test_no_sample_is_used_twice(key: jax.Array) -> None:
     whole = run(eval_every=0)
     assert whole.values["rounds"] == 6
     refused(lambda: whole.extend(7), "ask for at most 6")
-    sampler, used = jaxfl.sampling.in_order(), []
+    sampler, used = jaxfl.parts.sampling.in_order(), []
     for t in range(3):
-        hp = jaxfl.types.Hyper({"batch": jnp.int32(2)}, (("batch", 3),))
+        hp = jaxfl.parts.Hyper({"batch": jnp.int32(2)}, (("batch", 3),))
         rows = sampler.draw(key, jnp.int32(t), jnp.int32(6), 8, hp)
         used += np.asarray(rows.index)[np.asarray(rows.weight) > 0].tolist()
     assert used == list(range(6))
@@ -184,7 +184,10 @@ test_mistakes_are_explained = refusals(
     (lambda: made("noisy_mu2"), "single machine's algorithm, and there are 4 clients"),
     (lambda: made("mu2_trusted", clip=math.inf), "clip = inf bounds no example"),
     (lambda: made("mu2_trusted", clip=1e300), "the largest 32-bit float"),
-    (lambda: jaxfl.algorithm("mu2", sampler=jaxfl.sampling.poisson()), "does not apply to mu2"),
+    (
+        lambda: jaxfl.algorithm("mu2", sampler=jaxfl.parts.sampling.poisson()),
+        "does not apply to mu2",
+    ),
     (lambda: jaxfl.algorithm("mu2_trusted", noise="loud"), "noise = 'loud' "),
 )
 

@@ -238,7 +238,7 @@ def test_runs_keep_the_rates_of_their_theorems(
     """By label, a tenth of the coordinates, the theorem's step; what the run gained stands for the gap."""
     rows, n, T = jaxfl.data.load(data, directory=data_dir), 10, 200
     d = rows.train[0].shape[1]
-    problem = jaxfl.make_problem(
+    problem = jaxfl.Problem(
         jaxfl.models.logistic(d), jaxfl.data.split(rows, n, "by_label"), eval_records="all"
     )
     (a, y), m = (np.asarray(leaf, float) for leaf in problem.train), np.asarray(problem.count)

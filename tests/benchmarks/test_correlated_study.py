@@ -33,7 +33,7 @@ def test_rows_are_measured_at_the_best_step_and_resumed(
     study: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     clients = jaxfl.data.split("digits", study.CLIENTS)
-    problem = jaxfl.make_problem(jaxfl.models.softmax_regression(64, 10), clients)
+    problem = jaxfl.Problem(jaxfl.models.softmax_regression(64, 10), clients)
     tiny = study.SETTINGS[0]._replace(
         make=lambda: problem, batch=32, steps=(1e-4, 0.3), bands=(2,), epochs=(1,), ways=("local",)
     )

@@ -227,9 +227,9 @@ import jaxfl, optax
 
 @jaxfl.register
 def needy():
-    free = jaxfl.types.Param("decay", "a number without a default")
+    free = jaxfl.parts.Param("decay", "a number without a default")
     make = lambda hp: optax.sgd(hp["decay"])
-    server = jaxfl.servers.optimizer(make, (free, jaxfl.servers.LR))
+    server = jaxfl.parts.servers.optimizer(make, (free, jaxfl.parts.servers.LR))
     return jaxfl.algorithm("ldp_sgd", server=server)
 """
 

@@ -30,6 +30,7 @@ from jaxfl.core.errors import InputError
 from jaxfl.core.params import reads
 from jaxfl.core.programs import bound
 from jaxfl.core.types import ProblemFacts
+from jaxfl.data.partition import PARTITIONS
 from jaxfl.engine import results
 
 pytestmark = pytest.mark.once
@@ -120,10 +121,10 @@ def test_defaults_that_help_prints_as_constants_depend_on_no_problem(name: str) 
 
 def test_list_names_everything(shell: Shell) -> None:
     text, tables = shell("list").out, json.loads(shell("list --json").out)
-    for name in (*jaxfl.ALGORITHMS, *jaxfl.data.PARTITIONS, *jaxfl.compressors.COMPRESSORS):
+    for name in (*jaxfl.ALGORITHMS, *PARTITIONS, *jaxfl.parts.compressors.COMPRESSORS):
         assert re.search(rf"^  {name}  ", text, re.MULTILINE)
     lines = shell("list samplers").out.splitlines()
-    assert [line.split()[0] for line in lines] == list(jaxfl.sampling.SAMPLERS)
+    assert [line.split()[0] for line in lines] == list(jaxfl.parts.sampling.SAMPLERS)
     assert {f"{role}s" for role in BY_NAME} < set(tables)
     assert all(about["summary"] for table in tables.values() for about in table.values())
     params = {p["option"]: p for p in tables["algorithms"]["soteriafl_sgd"]["parameters"]}
@@ -138,7 +139,7 @@ def test_it_is_simulate(whole: Path) -> None:
     """The command adds nothing to the numbers."""
     data = jaxfl.data.load("synthetic", n=3, m=8, d=4, classes=2)
     data = jaxfl.data.split(data, 3, "contiguous")
-    problem = jaxfl.make_problem(jaxfl.models.logistic(4), data)
+    problem = jaxfl.Problem(jaxfl.models.logistic(4), data)
     numbers = {"lr": 0.2, "batch": 3, "k": 2, "sigma": 0.05}
     ours = jaxfl.simulate("soteriafl_sgd", problem, rounds=30, **numbers).dataset()
     ds = jaxfl.load(whole / "result.nc")
@@ -229,7 +230,7 @@ def test_interrupted_and_resumed_is_uninterrupted(
     parts = tmp_path / "parts"
     monkeypatch.setattr("jaxfl.engine.compute.SECONDS", 0.0)  # so that every call is shown
 
-    def stop(bar: object, now: jaxfl.Progress) -> None:
+    def stop(bar: object, now: jaxfl.engine.progress.Progress) -> None:
         if now.done >= 1:
             signal.raise_signal(number)
 

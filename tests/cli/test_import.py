@@ -33,7 +33,7 @@ def mine(side=4):
 @jaxfl.register
 def heavy_ball(**parts):
     """LDP-SGD with momentum at the server."""
-    step = jaxfl.servers.optimizer(lambda hp: optax.sgd(hp["lr"], 0.9), name="heavy_ball")
+    step = jaxfl.parts.servers.optimizer(lambda hp: optax.sgd(hp["lr"], 0.9), name="heavy_ball")
     return jaxfl.algorithm("ldp_sgd", server=step, **parts)
 
 
@@ -138,9 +138,9 @@ import jaxfl
 @jaxfl.register("compressor")
 def repeats():
     def select(key, d, hp):
-        return jaxfl.types.Draw(jnp.zeros(hp.caps["k"], "int32"), jnp.ones(hp.caps["k"]))
+        return jaxfl.parts.Draw(jnp.zeros(hp.caps["k"], "int32"), jnp.ones(hp.caps["k"]))
 
-    return jaxfl.compressors.random_k()._replace(name="repeats", select=select)
+    return jaxfl.parts.compressors.random_k()._replace(name="repeats", select=select)
 """
 
 

@@ -146,8 +146,8 @@ TABLE = {"title", "rows", "notes"}
 ANSWERS = {
     f"run ldp_gd {SMALL} --no-plot --out far --lr 1e30 --max-bits 1": RUN,
     f"sweep ldp_gd {SMALL} --lr 0.2 0.4 --no-plot --quiet --out grid": {*TABLE, "files"},
-    f"sweep ldp_gd {SMALL} --lr 0.2 0.4 --plan": {*jaxfl.Plan._fields},
-    f"run ldp_gd {SMALL} --plan": {*jaxfl.Plan._fields},
+    f"sweep ldp_gd {SMALL} --lr 0.2 0.4 --plan": {*jaxfl.engine.progress.Plan._fields},
+    f"run ldp_gd {SMALL} --plan": {*jaxfl.engine.progress.Plan._fields},
     "show RUN": RUN,
     "show RUN --metric loss": TABLE,
     "show SWEEP": TABLE,

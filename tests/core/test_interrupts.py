@@ -72,7 +72,7 @@ def test_an_interrupt_at_any_line_leaves_a_run_that_goes_on(key, tmp_path, monke
     """Of 700 lines, every fifth of a turn of the loop and 6 of all: before a round is counted, while
     counts are added up, while they are written."""
     problem, folder = a_problem(), tmp_path / "run"
-    given = {**NUMBERS, "eval_every": 3, "stop": jaxfl.Stop(loss=0.0)}  # which is never reached
+    given = {**NUMBERS, "eval_every": 3, "stop": dict(loss=0.0)}  # which is never reached
     monkeypatch.setattr(compute, "rounds_of_call", lambda work: 2)
     monkeypatch.setattr(compute, "SAVE_EVERY", 0.0)
     monkeypatch.setattr(compute, "SHARE", math.inf)

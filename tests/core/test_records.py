@@ -6,7 +6,7 @@ import pytest
 
 import jaxfl
 from jaxfl.core.records import document
-from jaxfl.types import Channel
+from jaxfl.parts import Channel
 
 
 class Point(NamedTuple):
@@ -15,7 +15,7 @@ class Point(NamedTuple):
 
 
 def test_fields_of_public_records_are_described() -> None:
-    records = [getattr(jaxfl.types, name) for name in jaxfl.types.__all__]
+    records = [getattr(jaxfl.parts, name) for name in jaxfl.parts.__all__]
     fields = [(r, name) for r in records for name in getattr(r, "_fields", ())]
     bare = [at for at in fields if str(getattr(*at).__doc__).startswith("Alias for field")]
     assert len(fields) > 100

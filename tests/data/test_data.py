@@ -12,17 +12,32 @@ import pandas
 import pytest
 from told import refusals, refused
 
-from jaxfl import data, make_problem, models
+from jaxfl import Problem, data, models
 from jaxfl.core.errors import JaxflWarning
 from jaxfl.data import sources
+from jaxfl.data.loaders import load_libsvm
+from jaxfl.data.partition import (
+    PARTITIONS,
+    by_label,
+    class_pairs,
+    dirichlet,
+    iid,
+    partition,
+    round_robin,
+    shards,
+)
+from jaxfl.data.preprocess import append_ones, drop_trailing, moments, scale_spectral
+from jaxfl.data.records import gather
+from jaxfl.data.sizes import sizes
+from jaxfl.data.splits import holdout
 
 pytestmark = pytest.mark.once
 
 
 def test_a9a_as_in_soteriafl(data_dir):
     """Experiment E1: the exact order of the authors' code."""
-    dataset = data.map_features(data.load("a9a", directory=data_dir), data.append_ones)
-    dataset, c = data.scale_spectral(data.drop_trailing(dataset, 10))
+    dataset = data.map_features(data.load("a9a", directory=data_dir), append_ones)
+    dataset, c = scale_spectral(drop_trailing(dataset, 10))
     assert abs(c - 1.3485619931) < 1e-9
     clients = data.split(dataset, 10, "by_label")
     x, y = clients.train
@@ -38,7 +53,7 @@ def test_mnist_facts(data_dir):
     assert np.bincount(mnist.train[1]).tolist() == counts
     assert (mnist.train[0].shape, mnist.test[0].shape) == ((60000, 784), (10000, 784))
     assert mnist.train[0].max() == 1
-    mean, deviation = data.moments(mnist.train[0])
+    mean, deviation = moments(mnist.train[0])
     assert float(mean) == pytest.approx(0.1306604763, abs=1e-8)
     assert float(deviation) == pytest.approx(0.3081078039, abs=1e-8)
 
@@ -127,23 +142,23 @@ def test_libsvm_file(tmp_path, monkeypatch):
     (tmp_path / "train").write_bytes(CONTENT)
     (tmp_path / "test").write_bytes(b"1 2:5\n")
     (tmp_path / "packed").write_bytes(gzip.compress(CONTENT))
-    toy = data.load_libsvm(tmp_path / "packed", tmp_path / "test")
+    toy = load_libsvm(tmp_path / "packed", tmp_path / "test")
     np.testing.assert_array_equal(toy.train[0], [[1, 0, 2], [0, 1, 0]])
     np.testing.assert_array_equal(toy.train[1], [1, 0])
     np.testing.assert_array_equal(toy.test[0], [[0, 5, 0]])
     assert toy.classes == 2
-    assert data.load_libsvm(tmp_path / "train", features=7).train[0].shape == (2, 7)
-    scaled = data.load_libsvm(tmp_path / "train", scale=True)
+    assert load_libsvm(tmp_path / "train", features=7).train[0].shape == (2, 7)
+    scaled = load_libsvm(tmp_path / "train", scale=True)
     np.testing.assert_array_equal(scaled.train[0], [[1, -1, 1], [-1, 1, -1]])
-    real = data.load_libsvm(tmp_path / "train", classes=0)
+    real = load_libsvm(tmp_path / "train", classes=0)
     assert (real.train[1].dtype, real.train[1].tolist()) == (np.float32, [1, -1])
     (tmp_path / "two").write_text("0.25 1:1\n0.75 1:2\n")
-    assert data.load_libsvm(tmp_path / "two").train[1].tolist() == [0.25, 0.75]
+    assert load_libsvm(tmp_path / "two").train[1].tolist() == [0.25, 0.75]
     (tmp_path / "wide").write_text("1 1000000:1\n2 1:1\n")
-    assert data.load_libsvm(tmp_path / "wide").train[0].shape == (2, 1_000_000)
+    assert load_libsvm(tmp_path / "wide").train[0].shape == (2, 1_000_000)
     monkeypatch.setattr("jaxfl.data.loaders.free", lambda device: 3 * 7_999_999)
     words = r"8,000,000 bytes .* there is room for 7,999,999"
-    refused(lambda: data.load_libsvm(tmp_path / "wide"), words)
+    refused(lambda: load_libsvm(tmp_path / "wide"), words)
 
 
 LABELS = np.random.default_rng(0).integers(0, 6, 907)
@@ -166,8 +181,8 @@ CASES = [
 @pytest.mark.plain
 @pytest.mark.parametrize(("name", "options"), CASES)
 def test_partition(name, options):
-    assert {name for name, _ in CASES} == set(data.PARTITIONS)
-    parts = data.partition(name, LABELS, 9, seed=3, **options)
+    assert {name for name, _ in CASES} == set(PARTITIONS)
+    parts = partition(name, LABELS, 9, seed=3, **options)
     used, size = np.concatenate(parts), np.array([len(part) for part in parts])
     assert len(parts) == 9
     assert len(np.unique(used)) == len(used)
@@ -179,19 +194,19 @@ def test_partition(name, options):
     else:
         assert size.sum() == (9 * 80 if "per_class" in options else 907)
     for seed, alike in ((3, True), (4, name in ("contiguous", "round_robin", "by_label"))):
-        again = data.partition(name, LABELS, 9, seed=seed, **options)
+        again = partition(name, LABELS, 9, seed=seed, **options)
         assert all(np.array_equal(a, b) for a, b in zip(parts, again, strict=True)) == alike
 
 
 def test_partitions_by_hand():
     """By label is stable and drops in the order of the file; sizes follow their law."""
-    parts = data.by_label(np.array([1, 0, 1, 0, 1, 0, 0]), 3)
+    parts = by_label(np.array([1, 0, 1, 0, 1, 0, 0]), 3)
     assert [part.tolist() for part in parts] == [[1, 3], [5, 0], [2, 4]]
-    assert data.round_robin(7, 3)[0].tolist() == [0, 3]
-    assert data.sizes("equal", 10, 3).tolist() == [4, 3, 3]
-    assert data.sizes("zipf", 1100, 3, min_size=0).tolist() == [600, 300, 200]
-    assert data.sizes("zipf", 4, 4, min_size=1).tolist() == [1, 1, 1, 1]
-    log_size = np.log(data.sizes("lognormal", 10**9, 4000, spread=0.7))
+    assert round_robin(7, 3)[0].tolist() == [0, 3]
+    assert sizes("equal", 10, 3).tolist() == [4, 3, 3]
+    assert sizes("zipf", 1100, 3, min_size=0).tolist() == [600, 300, 200]
+    assert sizes("zipf", 4, 4, min_size=1).tolist() == [1, 1, 1, 1]
+    log_size = np.log(sizes("lognormal", 10**9, 4000, spread=0.7))
     assert log_size.std() == pytest.approx(0.7, rel=0.05)
 
 
@@ -199,18 +214,18 @@ def test_dirichlet_follows_its_law():
     """E sum_k p_k^2 = (alpha + 1) / (n alpha + 1) for p ~ Dirichlet(alpha, ..., alpha)."""
     labels, found = np.zeros(2000, int), []
     for seed in range(400):
-        size = [len(part) for part in data.dirichlet(labels, 4, seed, alpha=0.7, min_size=1)]
+        size = [len(part) for part in dirichlet(labels, 4, seed, alpha=0.7, min_size=1)]
         found.append(np.sum(np.square(size)) / 2000**2)
     # Discarding draws with an empty client moves the mean by less than the tolerance.
     assert np.mean(found) == pytest.approx(1.7 / 3.8, abs=0.03)
-    for part in data.dirichlet(np.zeros(1000, int), 2, seed=0, alpha=100.0):
+    for part in dirichlet(np.zeros(1000, int), 2, seed=0, alpha=100.0):
         assert part[0] < 50 < 950 < part[-1]  # not the first rows, which may be in order of time
 
 
 def test_class_pairs_share_or_reuse():
     pairs = [(0, 1), (0, 3), (2, 5)]
     for reuse in (False, True):
-        parts = data.class_pairs(LABELS, 3, pairs=pairs, reuse=reuse)
+        parts = class_pairs(LABELS, 3, pairs=pairs, reuse=reuse)
         assert [set(LABELS[part]) for part in parts] == [set(pair) for pair in pairs]
         zeros = [set(part[LABELS[part] == 0]) for part in parts[:2]]
         assert (zeros[0] == zeros[1]) if reuse else not zeros[0] & zeros[1]
@@ -223,7 +238,7 @@ def test_split_pads_with_zeros():
     clients = data.split(dataset, 3, "by_size", law="zipf")
     assert clients.partition == "by_size(law=zipf)"
     model = models.logistic(2)
-    one, two = (make_problem(model, clients._replace(partition=how)) for how in ("iid", "by"))
+    one, two = (Problem(model, clients._replace(partition=how)) for how in ("iid", "by"))
     assert jax.tree.structure(one) == jax.tree.structure(two)
     assert clients.count.tolist() == [5, 3, 2]
     features, labels = clients.train
@@ -256,7 +271,7 @@ def test_synthetic_data_have_the_published_moments():
     centre = x.mean(axis=(1, 2))
     assert centre.std() == pytest.approx(np.sqrt(2.0**2 + 1 / 8), rel=0.1)
     made = data.synthetic(30, 100, 6, 0.0, 1.0, classes=0, noise=0.3, variant="entrywise")
-    x = data.append_ones(made.train[0].reshape(-1, 6)).astype(np.float64)
+    x = append_ones(made.train[0].reshape(-1, 6)).astype(np.float64)
     y = made.train[1].reshape(-1)
     residual = y - x @ np.linalg.lstsq(x, y)[0]  # of one model, at alpha = 0
     assert residual.std() == pytest.approx(0.3, rel=0.05)
@@ -398,19 +413,19 @@ def split(*given: Any, **more: Any) -> Any:
 
 test_mistake = refusals(
     (lambda: data.load("a9a", directory="/no/such"), "not a directory"),
-    (lambda: data.load_libsvm("/no/such"), "does not exist"),
+    (lambda: load_libsvm("/no/such"), "does not exist"),
     (split(DIGIT, 2, alpha=1), "no option 'alpha'"),
     (split(DIGIT, 7), "7 clients .* cannot share 6 rows"),
     (split(DIGIT.train, 2), "must be a Dataset"),
     (split(data.standardise(DIGIT), 2), "first item of a tuple: unpack it, as in data,"),
     (split(TABLE, 2), r"^dataset = DataFrame of shape \(\d+, \d+\) must .*from_clients\("),
-    (lambda: data.dirichlet(LABELS, 30, alpha=0.01, min_size=25), "alpha = 0.01 .* raise alpha"),
-    (lambda: data.by_label(10, 2), "one label per row"),
-    (lambda: data.shards(LABELS, 300, per_client=4), "at least 4 rows each cannot share 907"),
-    (lambda: data.class_pairs(LABELS, 2), "clients = 2 must be .* 9"),
-    (lambda: data.class_pairs(LABELS, 9, per_class=900), "whose clients need 2700"),
-    (lambda: data.holdout(data.iid(4, 4), 0.5), "all 1 rows of client 0"),
-    (lambda: data.gather(DIGIT, [[0, 6]]), r"integers in 0\.\.5"),
+    (lambda: dirichlet(LABELS, 30, alpha=0.01, min_size=25), "alpha = 0.01 .* raise alpha"),
+    (lambda: by_label(10, 2), "one label per row"),
+    (lambda: shards(LABELS, 300, per_client=4), "at least 4 rows each cannot share 907"),
+    (lambda: class_pairs(LABELS, 2), "clients = 2 must be .* 9"),
+    (lambda: class_pairs(LABELS, 9, per_class=900), "whose clients need 2700"),
+    (lambda: holdout(iid(4, 4), 0.5), "all 1 rows of client 0"),
+    (lambda: gather(DIGIT, [[0, 6]]), r"integers in 0\.\.5"),
     (clients([]), "0 clients"),
     (clients([(NAN[:1],), (NAN,)]), r"Client 1, leaf \[0\],.* in row 1"),
     (clients([np.array([1e300])]), r"exceeds float32 \(3.4e\+38\) in row 0: scale it"),
@@ -427,7 +442,7 @@ test_mistake = refusals(
     (clients([TABLE, TABLE]), "Client 0 has the columns a, b: name the one"),
     (clients([TABLE, TABLE.assign(c=1)], label="a"), "columns c, and"),
     (clients(TABLE.rename(columns={"a": "b"}), client="b"), "several columns"),
-    (lambda: make_problem(models.logistic(1), TABLE), "a DataFrame: read a table with"),
+    (lambda: Problem(models.logistic(1), TABLE), "a DataFrame: read a table with"),
 )
 
 
@@ -450,4 +465,4 @@ BAD_LIBSVM = [
 def test_bad_libsvm_file(tmp_path, content, options, sentence):
     (tmp_path / "bad").write_bytes(content)
     both = f"(?=.*{re.escape(str(tmp_path / 'bad'))}).*{sentence}"
-    refused(lambda: data.load_libsvm(tmp_path / "bad", **options), both)
+    refused(lambda: load_libsvm(tmp_path / "bad", **options), both)

@@ -19,7 +19,7 @@ import pytest
 from told import refusals, refused
 
 import jaxfl
-from jaxfl import data, make_problem, models
+from jaxfl import Problem, data, models
 from jaxfl.cli.build import choose_problem
 from jaxfl.cli.options import Setup
 from jaxfl.cli.written import data as absolute
@@ -61,9 +61,9 @@ def test_a_problem_holds_the_owners_of_its_test_examples():
     made = data.synthetic(4, 20, 3, test=5, seed=1)
     made.test[0][:, 0] = made.test_owner
     model = models.softmax_regression(3, 10)
-    problem = make_problem(model, made)
+    problem = Problem(model, made)
     assert problem.test_owner.tolist() == made.test_owner.tolist()
-    part = make_problem(model, made, validation_share=0.4)
+    part = Problem(model, made, validation_share=0.4)
     assert part.test_owner.tolist() == part.test[0][:, 0].tolist()
     assert len(part.test_owner) == 12
     assert held_out(problem, "test").test_owner is None

@@ -57,9 +57,7 @@ def test_a_run_is_the_same(name, how, data):
     numbers |= {"batch": 3} if name != "ldp_gd" else {}
     numbers |= {"smoothness": 1.0} if name.startswith("soteriafl") else {}
     model = models.logistic(FEATURES, regularizer=l2(0.1))
-    problems = (
-        jaxfl.make_problem(model, data[kind], np.full(FEATURES, 0.3)) for kind in ("held", how)
-    )
+    problems = (jaxfl.Problem(model, data[kind], np.full(FEATURES, 0.3)) for kind in ("held", how))
     held, run = (jaxfl.simulate(name, one, jax.random.key(1), 4, **numbers) for one in problems)
     np.testing.assert_allclose(run.x, held.x, rtol=1e-5, atol=1e-6)
     assert run.totals == held.totals
@@ -72,10 +70,10 @@ def test_cohorts_of_a_crowd_read_only_their_own():
     """A million clients take no memory: nothing of size n * m * features is ever made."""
     n, m = 1_000_000, 8
     data = jaxfl.data.generated(make, n, m, source=jax.random.key(3), classes=2)
-    problem = jaxfl.make_problem(models.logistic(FEATURES), data, np.zeros(FEATURES))
+    problem = jaxfl.Problem(models.logistic(FEATURES), data, np.zeros(FEATURES))
     assert sum(a.nbytes for a in jax.tree.leaves(problem)) < 5 * n
-    rows = jaxfl.sampling.sampler("with_replacement")
-    who = jaxfl.sampling.participation("uniform")
+    rows = jaxfl.parts.sampling.sampler("with_replacement")
+    who = jaxfl.parts.sampling.participation("uniform")
     algorithm = jaxfl.algorithm("ldp_sgd", sampler=rows, participation=who)
     given = {"lr": 0.1, "clip": 10.0, "sigma": 0.0, "batch": 1, "cohort": 100}
     plan = planned(algorithm, problem, 1, **given)
@@ -88,7 +86,7 @@ def test_cohorts_of_a_crowd_read_only_their_own():
 def made(**change: Any) -> Any:
     given = {"make": make, "clients": 3, "samples": 9, "source": jax.random.key(0), "classes": 2}
     model = models.logistic(FEATURES)
-    return lambda: jaxfl.make_problem(model, jaxfl.data.generated(**given | change))
+    return lambda: jaxfl.Problem(model, jaxfl.data.generated(**given | change))
 
 
 NAN, SIX = jnp.full(FEATURES, jnp.nan), jnp.zeros(FEATURES + 1)

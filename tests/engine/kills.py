@@ -477,7 +477,7 @@ def child(call: str, often: bool = False, most: int | None = None, **given: Any)
         a = rng.normal(size=(5, 12, 8)).astype(np.float32)
         y = (a.sum(2) > rng.normal(size=(5, 12))).astype(np.int32)
         data = jaxfl.data.from_clients((a, y), classes=2, stacked=True)
-        problem = jaxfl.make_problem(jaxfl.models.logistic(8), data)
+        problem = jaxfl.Problem(jaxfl.models.logistic(8), data)
         given |= {"problem": problem, "callbacks": [seen.append], "key": jax.random.key(0)}
         found = getattr(jaxfl, call)(**given)
     except KeyboardInterrupt:

@@ -24,7 +24,7 @@ def test_a_gpu_computes_what_a_cpu_does(row: Row) -> None:
 def same_numbers(row: Row, *devices: jax.Device) -> None:
     algorithm, problem = jaxfl.algorithm(row.name), row.problem
     facts = facts_of(problem, ROUNDS)
-    values = jaxfl.algorithms.resolve(algorithm, row.numbers, facts).values
+    values = jaxfl.algorithms.resolution.resolve(algorithm, row.numbers, facts).values
     found = []
     for device in devices:
         with jax.default_device(device), jax.default_matmul_precision("highest"):

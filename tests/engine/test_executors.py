@@ -134,7 +134,7 @@ def test_settings_of_jax_travel() -> None:
 
     with jax.enable_x64(True), ThreadPoolExecutor(1) as executor:
         data = jaxfl.data.generated(make, clients=2, samples=2, source=jax.random.key(0), classes=2)
-        problem = jaxfl.make_problem(jaxfl.models.logistic(2), data, np.zeros(2), dtype="float64")
+        problem = jaxfl.Problem(jaxfl.models.logistic(2), data, np.zeros(2), dtype="float64")
         given: dict[str, Any] = {"algorithm": "fedgd", "problem": problem, "lr": 0.1, "seeds": 1}
         given |= {"rounds": 1, "keep": ["x"], "batch": None, "sigma": None}
         found = job(executor, **given)

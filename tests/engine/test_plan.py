@@ -28,18 +28,18 @@ def large(m: int = 4096) -> jaxfl.Problem:
     """Two clients of m samples, of which nothing is ever computed here."""
     clients = [(jnp.ones((m, 8)), jnp.zeros(m, jnp.int32))] * 2
     data = jaxfl.data.from_clients(clients, classes=2)
-    return jaxfl.make_problem(jaxfl.models.logistic(8), data, x0=jnp.zeros(8))
+    return jaxfl.Problem(jaxfl.models.logistic(8), data, x0=jnp.zeros(8))
 
 
 class Planned(BaseException):
     """A sweep is planned, and ends."""
 
 
-def plan_of(algorithm: Any, **given: Any) -> jaxfl.Plan:
+def plan_of(algorithm: Any, **given: Any) -> jaxfl.engine.progress.Plan:
     """The plan of a sweep, which computes nothing."""
-    plans: list[jaxfl.Plan] = []
+    plans: list[jaxfl.engine.progress.Plan] = []
 
-    def announce(plan: jaxfl.Plan) -> None:
+    def announce(plan: jaxfl.engine.progress.Plan) -> None:
         plans.append(plan)
         raise Planned
 
@@ -81,7 +81,7 @@ def test_k_alone_may_split_too_and_rounds_never(
     given: dict[str, Any], count: int, parts: int
 ) -> None:
     """T fills no capacity, however different: cells that are done are not computed."""
-    build = jaxfl.algorithm("cdp_sgd", sampler=jaxfl.sampling.sampler("without_replacement"))
+    build = jaxfl.algorithm("cdp_sgd", sampler=jaxfl.parts.sampling.sampler("without_replacement"))
     plan = plan_of(build, **given)
     assert (len(plan.programs), plan.chunks) == (count, parts)
 

@@ -57,7 +57,7 @@ def test_accelerators_can_compile_all_of_a_run(row: Row) -> None:
     """Its start, its rounds and its evaluation: no call of a host's library, no float64, no callback."""
     algorithm, problem = jaxfl.algorithm(row.name), row.problem
     facts = facts_of(problem, 5)
-    values = jaxfl.algorithms.resolve(algorithm, row.numbers, facts).values
+    values = jaxfl.algorithms.resolution.resolve(algorithm, row.numbers, facts).values
     hp = build(algorithm, values, facts, dtype(problem))
     key, samples = jax.random.key(0), measured(problem)
     state, _ = jax.eval_shape(algorithm.init, key, samples, hp)
@@ -107,7 +107,7 @@ def test_what_rounds_iterate_is_multiplied_exactly(
     given = {"lr": 0.1, "clip": 1.0, "sigma": 0.1, "batch": 4, **numbers}
     given = {key: value for key, value in given.items() if key in algorithm.names}
     facts = facts_of(problem, 5)
-    values = jaxfl.algorithms.resolve(algorithm, given, facts).values
+    values = jaxfl.algorithms.resolution.resolve(algorithm, given, facts).values
     hp = build(algorithm, values, facts, dtype(problem))
     state, _ = jax.eval_shape(algorithm.init, jax.random.key(0), problem, hp)
     traced = jax.make_jaxpr(algorithm.round)(jax.random.key(0), state, problem, hp)

@@ -115,7 +115,7 @@ def test_a_run_goes_on_only_as_itself(key: jax.Array, tmp_path: Path) -> None:
     """Not without its noise, under another key, with other data, sampler or metrics."""
     problem, given = a_problem(), {"out": tmp_path, "resume": True}
     run = jaxfl.simulate("ldp_sgd", problem, key, 4, out=tmp_path, **FREE)
-    rows = jaxfl.sampling.sampler("with_replacement")
+    rows = jaxfl.parts.sampling.sampler("with_replacement")
     with_replacement = jaxfl.algorithm("ldp_sgd", sampler=rows)
     for what, *others in (
         ("algorithm", "fedsgd", problem, key),
@@ -181,11 +181,11 @@ MISTAKES = [
     (dict(clip=1e-30), "clip = 1e-30 is below what the norm of a gradient in 32 bits"),
     (dict(lr=lambda t: 1 / 0), "lr = schedule gives no number for each of 3 rounds (ZeroDivision"),
     (dict(algorithm=jaxfl.algorithms.soteriafl.algorithms.cdp_sgd), "the name of one: call it"),
-    (dict(problem=3), "problem = 3 must be a Problem: make one with jaxfl.make_problem"),
+    (dict(problem=3), "problem = 3 must be a Problem: make one with jaxfl.Problem"),
     (dict(algorithm=a_problem(), problem="cdp_sgd"), "algorithm = Problem('data', n=5, m=10 to 12"),
     (dict(metrics={"q": lambda x: x[0]}), "'q' must be a function of (problem, x)"),
     (dict(metrics={"q": lambda problem, x: x * 1j}), "'q' returns complex64[8]"),
-    (dict(stop=jaxfl.Stop(loss=float("nan"))), "stop.loss = nan"),
+    (dict(stop=dict(loss=float("nan"))), "stop.loss = nan"),
 ]
 
 
@@ -199,7 +199,7 @@ def test_mistakes_get_one_sentence(key: jax.Array) -> None:
 
 def test_the_worst_client_may_be_one_in_the_middle() -> None:
     """SVRG without replacement: of sizes 100, 400 and 10,000 the middle one proves least."""
-    rows = jaxfl.sampling.sampler("without_replacement")
+    rows = jaxfl.parts.sampling.sampler("without_replacement")
     algorithm = jaxfl.algorithm("soteriafl_svrg", sampler=rows)
     numbers = {"batch": 100, "sigma": 0.02, "clip": 1.0, "delta": 1e-5, "k": 2, "smoothness": 1.0}
 
@@ -265,7 +265,7 @@ def test_a_client_that_sets_the_noise_of_all_is_named(least: int, names: bool) -
     sizes = (500, least, 600, 700)
     clients = [(rng.normal(size=(m, 3)), rng.integers(0, 2, m)) for m in sizes]
     data = jaxfl.data.from_clients(clients, classes=2)
-    problem = jaxfl.make_problem(jaxfl.models.logistic(3), data)
+    problem = jaxfl.Problem(jaxfl.models.logistic(3), data)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", JaxflWarning)
         jaxfl.sweep("ldp_sgd", problem, jax.random.key(0), 5, eps=[4, 8], batch=4, lr=1e-3)
@@ -279,7 +279,7 @@ def test_generated_data_are_told_apart_by_clients_in_the_middle() -> None:
             return source[j] + (i == odd), jnp.int32(0)
 
         data = jaxfl.data.generated(make, 40, 3, source=jnp.ones((3, 2)), classes=2)
-        return fingerprint(jaxfl.make_problem(jaxfl.models.logistic(2), data))
+        return fingerprint(jaxfl.Problem(jaxfl.models.logistic(2), data))
 
     assert made(-1) == made(-1) != made(17)
 
@@ -292,11 +292,11 @@ def test_unscaled_features_are_told_until_they_are_standardised() -> None:
     data = jaxfl.data.from_clients([(x[:9], y[:9]), (x[9:], y[9:])], classes=2)
     model = jaxfl.models.logistic(3)
     with pytest.warns(JaxflWarning, match=r"^2 of 3 features of data are unscaled, .* up to 5\d"):
-        jaxfl.make_problem(model, data)
+        jaxfl.Problem(model, data)
     scaled, mean, _ = jaxfl.data.standardise(data, per_feature=True)
     np.testing.assert_allclose(mean, x.mean(0), rtol=1e-6)
     np.testing.assert_allclose(scaled.train[0].sum((0, 1)), 0, atol=1e-4)
     np.testing.assert_allclose((scaled.train[0] ** 2).sum((0, 1)) / 40, 1, rtol=1e-4)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        jaxfl.make_problem(model, scaled)
+        jaxfl.Problem(model, scaled)

@@ -15,11 +15,11 @@ from told import SYNTHETIC, Shell, refused
 
 import jaxfl
 from jaxfl.core import secret
+from jaxfl.core.types import Problem
 from jaxfl.engine import results, runs
 from jaxfl.engine.functions import RunState
 from jaxfl.engine.plan import key_word
 from jaxfl.problems.identity import fingerprint, objective
-from jaxfl.types import Problem
 
 GIVEN: Any = {"clip": 1.0, "sigma": 5.0, "lr": 0.1, "eval_every": 0, "metrics_on": "test"}
 SPAN = "--batch 3 --sigma 0.05 --lr 0.1 --rounds 4"

@@ -13,11 +13,10 @@ import pytest
 from own import body, drawn_quietly, usual
 
 import jaxfl
-from jaxfl.algorithms import compose, plain
 from jaxfl.core.errors import JaxflWarning
 from jaxfl.engine import results
 from jaxfl.engine.trackers import Tracker
-from jaxfl.parts import mechanisms
+from jaxfl.parts import compose, mechanisms, plain
 from jaxfl.privacy import events
 from jaxfl.views import tables
 
@@ -26,7 +25,7 @@ KEY = jax.random.key(0)
 GIVEN = {"clip": 1.0, "batch": 4, "lr": 0.1, "eps": 1.0, "omega": 0.0}
 
 
-def descent(mechanism: Any = None, event: Any = None, finish: Any = None) -> jaxfl.Algorithm:
+def descent(mechanism: Any = None, event: Any = None, finish: Any = None) -> jaxfl.parts.Algorithm:
     """The same descent, by the names of its parts, with a mechanism or an event of the user's."""
     mechanism = mechanisms.gaussian() if mechanism is None else mechanism
     return compose(
@@ -54,7 +53,7 @@ def drawn_again() -> Any:
     )
 
 
-MAKE: dict[str, Callable[[], jaxfl.Algorithm]] = {
+MAKE: dict[str, Callable[[], jaxfl.parts.Algorithm]] = {
     "none": functools.cache(lambda: descent(quiet())),
     "stated": functools.cache(lambda: descent(event=stated)),
     "probed": functools.cache(lambda: descent(drawn_again())),

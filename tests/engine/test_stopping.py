@@ -52,10 +52,10 @@ def agreed(run: jaxfl.Run) -> float:
 
 
 PRIVATE = [
-    ("ldp_gd", jaxfl.Stop(loss=9.0), {}),
-    ("ldp_gd", jaxfl.Stop(loss=-1.0), {}),  # never reached, which tells as much
-    pytest.param("ldp_sgd", jaxfl.Stop(gradients=1), {"batch": 4}, marks=pytest.mark.plain),
-    ("dp_fedavg", jaxfl.Stop(bits=1), FEDAVG),
+    ("ldp_gd", dict(loss=9.0), {}),
+    ("ldp_gd", dict(loss=-1.0), {}),  # never reached, which tells as much
+    pytest.param("ldp_sgd", dict(gradients=1), {"batch": 4}, marks=pytest.mark.plain),
+    ("dp_fedavg", dict(bits=1), FEDAVG),
 ]
 
 
@@ -84,7 +84,7 @@ def test_what_reads_private_data_without_noise_proves_nothing(
 def test_public_quantities_keep_the_proof(stop: dict[str, float]) -> None:
     """A loss of held-out data ends a run by what was released: all planned rounds count."""
     on = "test" if "loss" in stop else "train"
-    run = ran(20, stop=jaxfl.Stop(**stop), metrics_on=on)
+    run = ran(20, stop=dict(**stop), metrics_on=on)
     whole = ran(20 if "loss" in stop else 1)
     assert int(run.state.t) == 1
     assert agreed(run) == pytest.approx(whole.privacy().proven)
@@ -102,7 +102,7 @@ def test_noisy_losses_are_accounted_for(clients: bool, tmp_path: Path) -> None:
         name, release, m = "dp_fedavg", 1.0 / n / 0.5, n
         given = {"sigma": 0.5, "lr": 0.1, "batch": 2, "update_clip": 1.0}
     given = {**given, "problem": problem, "delta": DELTA, "eval_every": 3}
-    rule = jaxfl.Stop(loss=5.0, bound=B, sigma=s)  # reached at once
+    rule = dict(loss=5.0, bound=B, sigma=s)  # reached at once
     never = rule._replace(loss=-50.0)
     run = ran(T, name, stop=rule, out=tmp_path / "run", **given)
     assert int(run.state.t) == 3
@@ -125,7 +125,7 @@ def test_noisy_losses_are_accounted_for(clients: bool, tmp_path: Path) -> None:
 
 def test_a_rule_holds_until_it_is_dropped(tmp_path: Path) -> None:
     """More rounds under the same rule end where it ended the run; without it they go on."""
-    given: Any = {"stop": jaxfl.Stop(bits=3000), "eval_every": 2}
+    given: Any = {"stop": dict(bits=3000), "eval_every": 2}
     whole, run = ran(12, eval_every=2), ran(8, **given, out=tmp_path)
     t = int(run.state.t)
     assert 2 < t < 8
@@ -145,7 +145,7 @@ def test_a_resumed_run_is_stopped_where_it_would_have_been(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also if it was interrupted just before, or just after, its rule was checked."""
-    given: Any = {"stop": jaxfl.Stop(bits=3000), "eval_every": 2}
+    given: Any = {"stop": dict(bits=3000), "eval_every": 2}
     whole, reached = ran(8, **given), stopping.reached
 
     def interrupted(*args: Any) -> str:
@@ -174,7 +174,7 @@ def test_a_clients_own_noisy_loss_moves_by_the_whole_bound(adjacency: Any, both:
     rows = Sampling("full", 1, 1)
     event = Event(rows, Mean(G), sigma, T, "client", adjacency, "local_transcript")
     facts = ProblemFacts(n=5, m=10, m_max=12, d=8, rounds=T, smoothness=None)
-    rule = stopping.rule(jaxfl.Stop(loss=0.1, bound=B, sigma=s), 0, T, 3)
+    rule = stopping.rule(dict(loss=0.1, bound=B, sigma=s), 0, T, 3)
     found = stopping.checked(event, stopping.checks({"stop": [rule]}, T), facts)
     checks = 6  # after rounds 3, 6, ..., 18
     mu = math.sqrt(T * (both * G / sigma) ** 2 + checks * (B / s) ** 2)
@@ -187,7 +187,7 @@ def test_phases_pay_for_every_check() -> None:
     problem = dataclasses.replace(problem, count=jnp.full(3, 38, jnp.int32))
     run = jaxfl.simulate("localized_mbsgd", problem, KEY, 8, eps=1.0)
     bare = run.privacy().proven
-    run.settings["stop"] = [stopping.rule(jaxfl.Stop(0.1, bound=1.0, sigma=1.0), 0, 8, 1)]
+    run.settings["stop"] = [stopping.rule(dict(0.1, bound=1.0, sigma=1.0), 0, 8, 1)]
     event = run.event(8)
     assert epsilon(event, run.values["delta"]).eps > bare
     assert len(event.events) > 1
@@ -202,7 +202,7 @@ def test_the_noisy_loss_is_bounded_and_noised() -> None:
     def loss(a: float, sigma: float = 1e-9, t: int = 1) -> float:
         features, labels = problem.train
         moved = dataclasses.replace(problem, train=(features.at[0, 0].set(a), labels))
-        stop = jaxfl.Stop(loss=0.0, bound=B, sigma=sigma)
+        stop = dict(loss=0.0, bound=B, sigma=sigma)
         return stopping.noisy_loss(KEY, moved, x, t, stop, event)
 
     found = np.array([loss(a) for a in (-1e6, 0.0, 1e6, math.nan)])
@@ -225,9 +225,9 @@ def test_metrics_of_held_out_data_read_no_record() -> None:
 
 
 SILENT = [
-    ({"stop": jaxfl.Stop(loss=1.0, sigma=1.0)}, "belong together"),
-    ({"stop": jaxfl.Stop(bits=1.0, bound=1.0)}, "belong together"),
-    ({"stop": jaxfl.Stop(1.0, bound=1.0, sigma=1.0), "metrics_on": "test"}, "on the test data"),
+    ({"stop": dict(loss=1.0, sigma=1.0)}, "belong together"),
+    ({"stop": dict(bits=1.0, bound=1.0)}, "belong together"),
+    ({"stop": dict(1.0, bound=1.0, sigma=1.0), "metrics_on": "test"}, "on the test data"),
     ({"metrics_on": "validation"}, "has none"),
     ({"metrics_on": "mine"}, "metrics_on"),
 ]

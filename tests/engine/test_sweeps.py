@@ -62,7 +62,7 @@ def silent() -> jaxfl.Problem:
         [(np.zeros((12, 8), np.float32), np.zeros(12, np.int32))] * 6, classes=2
     )
     model = jaxfl.models.logistic(8, regularizer=nonconvex(0.0))
-    return jaxfl.make_problem(model, data, x0=np.zeros(8, np.float32))
+    return jaxfl.Problem(model, data, x0=np.zeros(8, np.float32))
 
 
 def quick(
@@ -208,7 +208,7 @@ NOISE = {"lr": 0.5, "clip": 1.0, "batch": 4, "smoothness": 1.0}
 @BOTH
 def test_paired_cells_share_all_draws(code: str) -> None:
     """Twice the noise is exactly twice the way, so that cohorts, masks and noise are the same."""
-    build = jaxfl.algorithm("cdp_sgd", participation=jaxfl.sampling.participation("poisson"))
+    build = jaxfl.algorithm("cdp_sgd", participation=jaxfl.parts.sampling.participation("poisson"))
     grid = {"sigma": [0.25, 0.5]}
     ds = quick(build, grid, 8, problem=silent(), seeds=3, k=3, cohort=3, **NOISE).isel(algorithm=0)
     way = ds["direction"].values
@@ -279,7 +279,9 @@ def test_one_compilation(caplog: pytest.LogCaptureFixture) -> None:
 @pytest.mark.once
 def test_lengths_are_numbers_too() -> None:
     """k, b, r and T differ between the cells of one program, which masks what they do not use."""
-    build = jaxfl.algorithm("soteriafl_sgd", participation=jaxfl.sampling.participation("uniform"))
+    build = jaxfl.algorithm(
+        "soteriafl_sgd", participation=jaxfl.parts.sampling.participation("uniform")
+    )
     build = build._replace(event=None)  # whose account takes longer than all else
     ends = {"k": (4, 6), "batch": (2, 4), "cohort": (3, 5), "rounds": (6, 8)}
     ds = quick(build, ends, None, seeds=[1], **QUIET)
@@ -302,9 +304,9 @@ def test_static_axes() -> None:
     """`build` and `problem` are functions of what they take by name, also of the same axis."""
     made = []
 
-    def build(compressor: str, sampler: str = "full") -> jaxfl.Algorithm:
+    def build(compressor: str, sampler: str = "full") -> jaxfl.parts.Algorithm:
         assert sampler == "full"
-        return jaxfl.algorithm("cdp_gd", compressor=jaxfl.compressors.compressor(compressor))
+        return jaxfl.algorithm("cdp_gd", compressor=jaxfl.parts.compressors.compressor(compressor))
 
     def problem(clients: int) -> jaxfl.Problem:
         made.append(clients)
@@ -449,7 +451,7 @@ def test_a_broken_gradient_bound_is_flagged() -> None:
     rng = np.random.default_rng(0)
     clients = [(rng.normal(size=(8, 3)).astype(np.float32), rng.normal(size=8).astype(np.float32))]
     model = jaxfl.models.least_squares(3, init="normal/1")
-    problem = jaxfl.make_problem(model, jaxfl.data.from_clients(clients, classes=0))
+    problem = jaxfl.Problem(model, jaxfl.data.from_clients(clients, classes=0))
     build = jaxfl.algorithm("ldp_gd", clip="batch")._replace(cited=False)  # another alarm
     given: Any = dict(problem=problem, sigma=0.5, lr=0.1)
 

@@ -40,8 +40,8 @@ FIRST = "chunks/chunk-00000.npz"  # of a sweep of two chunks
 RUNS: dict[str, tuple[str, dict[str, Any]]] = {
     "private": ("soteriafl_saga", {**PRIVATE, "k": 3, "lr": 0.02}),
     "not_private": ("fedavg", {"lr": 0.1, "batch": 4, "local_steps": 2}),
-    "stopped": ("ldp_sgd", {**PRIVATE, "stop": jaxfl.Stop(bits=1700)}),
-    "tested": ("ldp_sgd", {**PRIVATE, "metrics_on": "test", "stop": jaxfl.Stop(loss=0.0)}),
+    "stopped": ("ldp_sgd", {**PRIVATE, "stop": dict(bits=1700)}),
+    "tested": ("ldp_sgd", {**PRIVATE, "metrics_on": "test", "stop": dict(loss=0.0)}),
     "sizes": ("ldp_sgd", {**PRIVATE, "participation": "balanced", "cohort": 2}),
 }
 
@@ -56,7 +56,7 @@ def problem() -> jaxfl.Problem:
 
     data = jaxfl.data.from_clients([rows(m) for m in (12, 9, 16)], test=rows(10), classes=2)
     model = jaxfl.models.logistic(5, regularizer="l2:0.125")
-    return jaxfl.make_problem(model, data, x0=np.arange(5, dtype=np.float32) / 8, name="older")
+    return jaxfl.Problem(model, data, x0=np.arange(5, dtype=np.float32) / 8, name="older")
 
 
 def simulated(name: str) -> jaxfl.Run:

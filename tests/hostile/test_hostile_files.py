@@ -36,6 +36,7 @@ from jaxfl import data
 from jaxfl.core.errors import InputError
 from jaxfl.data import sources
 from jaxfl.data.leaf import LETTERS
+from jaxfl.data.loaders import load_libsvm
 
 pytestmark = [pytest.mark.once, pytest.mark.filterwarnings("ignore")]
 
@@ -299,7 +300,7 @@ READERS: dict[str, tuple[Callable[[Path], list[Any]], Callable[[Path], list[Any]
     ),
     "mnist": (lambda f: sets(data.load("mnist", directory=f)), mnist),
     "adult": (read_adult, adult),
-    "libsvm": (lambda f: sets(data.load_libsvm(f / "own")), libsvm),
+    "libsvm": (lambda f: sets(load_libsvm(f / "own")), libsvm),
     **{k: (functools.partial(read_leaf, kind=k), functools.partial(leaf, kind=k)) for k in USERS},
 }
 

@@ -10,7 +10,7 @@ import pandas
 import pytest
 from told import refused
 
-from jaxfl import data, make_problem, models
+from jaxfl import Problem, data, models
 from jaxfl.core.types import Term
 from jaxfl.problems.clipping import clip, evaluate, factor
 from jaxfl.problems.kernels import Factors
@@ -44,7 +44,7 @@ def clients(*given: Any, **more: Any) -> Any:
 
 def posed(x: Any, y: Any = ((0, 1), (1, 0)), model: Any = None) -> Any:
     pair = np.asarray(x, np.float64), np.asarray(y)
-    return lambda: make_problem(model or models.logistic(2), pair)
+    return lambda: Problem(model or models.logistic(2), pair)
 
 
 X = np.ones((2, 2, 2))
@@ -74,7 +74,7 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     "tests 1 and '1'": (clients({"1": ONE, "2": ONE}, {1: ONE, "1": ONE}), TWICE),
     "leaves 1 and '1'": (clients([{1: ONE[0], "1": ONE[0]}] * 2), KEYS),
     "stacked 1 and '1'": (clients({1: X, "1": X}, stacked=True), KEYS),
-    "posed 1 and '1'": (lambda: make_problem(models.logistic(2), {1: X, "1": X}), KEYS),
+    "posed 1 and '1'": (lambda: Problem(models.logistic(2), {1: X, "1": X}), KEYS),
     "half of a pair of surrogates": (clients({"\ud800": ONE}), "has a name that is no text"),
     "classes of one half": (frame(3, y=[0.5, 1, 2, 1]), "hold 0.5, and must be whole numbers"),
     "test labels": (clients([ONE], (ONE[0], np.array([0, 7])), classes=2), "test labels .* hold 7"),

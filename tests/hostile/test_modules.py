@@ -18,9 +18,10 @@ from planned import federated
 from told import SYNTHETIC, refused
 
 import jaxfl
-from jaxfl.algorithms import compose, plain, trial
+from jaxfl.algorithms import trial
 from jaxfl.algorithms.registry import TABLES
 from jaxfl.cli import imports, main
+from jaxfl.parts import compose, plain
 
 pytestmark = pytest.mark.once
 
@@ -111,7 +112,7 @@ def test_files_that_are_run() -> None:
 def problem() -> Any:
     rng = np.random.default_rng(0)
     data = rng.normal(size=(3, 8, 4)).astype("float32"), rng.integers(0, 2, (3, 8))
-    return jaxfl.make_problem(jaxfl.models.logistic(4), data)
+    return jaxfl.Problem(jaxfl.models.logistic(4), data)
 
 
 def of(defaults: dict[str, Any], **parts: Any) -> Any:
@@ -120,16 +121,16 @@ def of(defaults: dict[str, Any], **parts: Any) -> Any:
 
 
 def heavy(weight: float, beyond: int = 0) -> Any:
-    base = jaxfl.sampling.without_replacement()
+    base = jaxfl.parts.sampling.without_replacement()
 
     def draw(*args: Any) -> Any:
         rows = base.draw(*args)
-        return jaxfl.types.Draw(rows.index + beyond, jnp.full_like(rows.weight, weight))
+        return jaxfl.parts.Draw(rows.index + beyond, jnp.full_like(rows.weight, weight))
 
-    return jaxfl.estimators.minibatch(base._replace(name="mine", draw=draw))
+    return jaxfl.parts.estimators.minibatch(base._replace(name="mine", draw=draw))
 
 
-LOUD = jaxfl.mechanisms.gaussian()._replace(name="mine", std=lambda hp: hp["sigma"] / 0)
+LOUD = jaxfl.parts.mechanisms.gaussian()._replace(name="mine", std=lambda hp: hp["sigma"] / 0)
 MISTAKES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "sets lr = ": ({"lr": np.ones(2)}, {}),
     "sigma = inf must be": ({"sigma": np.inf}, {}),
@@ -148,7 +149,7 @@ def test_settings_of_numpy_do_not_matter() -> None:
 def test_functions_of_a_model() -> None:
     model = jaxfl.models.logistic(4)._replace(project=lambda x: x[:2])
     refused(
-        lambda: jaxfl.make_problem(model, problem().train),
+        lambda: jaxfl.Problem(model, problem().train),
         r"project of model .* returns float32\[2",
     )
 
@@ -170,7 +171,7 @@ def test_a_trial_leaves_no_trace(monkeypatch: pytest.MonkeyPatch) -> None:
         jaxfl.simulate(of({}, estimator=estimator), problem(), jax.random.key(0), 2).x
         for estimator in (
             heavy(0.25),
-            jaxfl.estimators.minibatch(jaxfl.sampling.without_replacement()),
+            jaxfl.parts.estimators.minibatch(jaxfl.parts.sampling.without_replacement()),
         )
     ]
     assert traced == ["own"]

@@ -129,7 +129,7 @@ def test_pools_of_processes(method: str) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning")
-@pytest.mark.parametrize("what", ["simulate", "sweep", "functions", "make_problem"])
+@pytest.mark.parametrize("what", ["simulate", "sweep", "functions", "Problem"])
 def test_a_forked_process_says_that_it_would_hang(what: str) -> None:
     calls = {
         "simulate": run,

@@ -41,7 +41,7 @@ def loss(**given: Any) -> Any:
 
 
 def lately(v: Any) -> Any:
-    return jaxfl.make_problem(PROBLEM.model, (PROBLEM.train[0] * v, PROBLEM.train[1])).count
+    return jaxfl.Problem(PROBLEM.model, (PROBLEM.train[0] * v, PROBLEM.train[1])).count
 
 
 def shifted(v: Any) -> Any:
@@ -51,7 +51,7 @@ def shifted(v: Any) -> Any:
 HOST: dict[str, tuple[Callable[[Any], Any], str]] = {
     "simulate": (lambda v: jaxfl.simulate("ldp_sgd", PROBLEM, **{**GIVEN, "lr": v}).x, "functions"),
     "sweep": (lambda v: jaxfl.sweep("ldp_sgd", PROBLEM, **{**GIVEN, "eps": v}), "functions"),
-    "make_problem": (lately, "make the problem before"),
+    "Problem": (lately, "make the problem before"),
     "rounds": (lambda v: jaxfl.functions("ldp_sgd", PROBLEM, v, **GIVEN).hp["lr"], "is traced"),
     "batch": (lambda v: end("fedavg", batch=v, eps=None, delta=None), "batch is traced"),
     "omega": (lambda v: end(omega=1 / v), "k follows from omega"),

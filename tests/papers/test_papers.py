@@ -55,7 +55,7 @@ def cells_of(name: str) -> list[Numbers]:
 
 def measure(job: Job) -> Numbers:
     rng_data = jaxfl.data.split("digits", clients=3)
-    problem = jaxfl.make_problem(jaxfl.models.softmax_regression(64, 10), rng_data)
+    problem = jaxfl.Problem(jaxfl.models.softmax_regression(64, 10), rng_data)
     ds = job.sweep("steps", "fedsgd", problem, rounds=4, lr=[0.1, 1.0], batch=8)
     return {"cells": courses(ds, ["loss"], {"end": lambda rounds: rounds == rounds[-1]})}
 
@@ -244,7 +244,7 @@ def test_shifts_pay_off_by_label_with_many_rounds() -> None:
 def test_steps_are_those_of_least_utility(tmp_path: Path) -> None:
     """Of the private rerun, by runs of other seeds, which the sweep keeps; a published one is kept."""
     rows = jaxfl.data.split("digits", clients=10)
-    problem = jaxfl.make_problem(jaxfl.models.softmax_regression(64, 10), rows)
+    problem = jaxfl.Problem(jaxfl.models.softmax_regression(64, 10), rows)
     study = papers.entry("soteriafl-figure-1").measure.__self__._replace(
         d=640, rounds=12, eps=50.0, steps=(0.03,) * 5, batch=16, tuning=2
     )

@@ -103,7 +103,7 @@ def test_runs_and_sweeps_count_what_they_clamp(key):
     proven then is the eps of a plain sum."""
     x0, name = np.full(8, 9.0), "private_local_sgd"
     model = jaxfl.models.logistic(8, regularizer="l2:50")
-    pulled = jaxfl.make_problem(model, jax.tree.map(np.asarray, a_problem().train), x0=x0)
+    pulled = jaxfl.Problem(model, jax.tree.map(np.asarray, a_problem().train), x0=x0)
     given = {**NUMBERS, "lr": 0.01, "local_steps": 1, "delta": 1e-3}
     run = jaxfl.simulate(name, pulled, key, 1, **given)
     assert run.totals["clamped"] == 5 * 8

@@ -10,9 +10,8 @@ from planned import federated
 from rows import a_problem
 
 import jaxfl
-from jaxfl.algorithms import compose, plain
 from jaxfl.core.types import Array, Estimator, Gradient, Hyper, Term
-from jaxfl.parts import sampling
+from jaxfl.parts import compose, plain, sampling
 from jaxfl.parts.gradients import at_point, evaluated
 
 Map = Callable[[Array], Array]

@@ -13,12 +13,13 @@ from rows import a_problem
 from told import refusals, refused
 
 import jaxfl
-from jaxfl.algorithms import compose
 from jaxfl.algorithms.resolution import build
 from jaxfl.core.types import Channel, Model, Param, Sampler, Server
 from jaxfl.parts import (
+    Federated,
     aggregations,
     channels,
+    compose,
     compressors,
     estimators,
     mechanisms,
@@ -26,9 +27,9 @@ from jaxfl.parts import (
     servers,
 )
 from jaxfl.parts.compressors import top_k
-from jaxfl.rounds import Federated, transcript
+from jaxfl.rounds import transcript
 
-FACTS = jaxfl.types.ProblemFacts(5, 10, 12, 8, 6, 1.0, (10, 12))
+FACTS = jaxfl.parts.ProblemFacts(5, 10, 12, 8, 6, 1.0, (10, 12))
 NUMBERS = {"clip": 1.0, "sigma": 0.5, "lr": 0.1, "batch": 4, "k": 3, "shift": 0.3, "cohort": 2}
 
 
@@ -63,14 +64,14 @@ BODIES |= {
 }
 
 
-def own(body: Federated, **more: float) -> jaxfl.Algorithm:
+def own(body: Federated, **more: float) -> jaxfl.parts.Algorithm:
     names = {p.name for owner in (*body[:6], body.estimator.sampler) for p in owner.params}
     numbers = {name: value for name, value in {**NUMBERS, **more}.items() if name in names}
     numbers |= {"refresh": 0.3} if "refresh" in names else {}
     numbers |= {"batch": 1} if body.estimator.sampler.single_pass else {}
     numbers |= {"range": 64.0} if body.aggregation and not body.channel.growth(0) else {}
     numbers |= {"dropout": 0.1, "threshold": 2} if "dropout" in names else {}
-    return compose("own", "", "", body, jaxfl.algorithms.plain(**numbers, carry=0.5, omega=0.0))
+    return compose("own", "", "", body, jaxfl.parts.plain(**numbers, carry=0.5, omega=0.0))
 
 
 @pytest.mark.parametrize("case", BODIES)
@@ -144,7 +145,7 @@ def test_what_is_not_declared_is_not_claimed():
 def small() -> jaxfl.Problem:
     rng = np.random.default_rng(0)
     data = rng.normal(size=(3, 6, 3)).astype(np.float32), rng.integers(0, 2, (3, 6))
-    return jaxfl.make_problem(jaxfl.models.mlp(3, (4,), 2), data)
+    return jaxfl.Problem(jaxfl.models.mlp(3, (4,), 2), data)
 
 
 def by_leaf(rate: float, model: Model) -> Server:
@@ -202,8 +203,8 @@ def with_parts(**parts: Any) -> Any:
     return jaxfl.algorithm("ldp_sgd", **parts)
 
 
-CALLS_TWO = jaxfl.types.Participation(
-    "two", draw=lambda key, t, n, hp: jaxfl.types.Draw(jnp.arange(2), jnp.ones(2) / 2)
+CALLS_TWO = jaxfl.parts.Participation(
+    "two", draw=lambda key, t, n, hp: jaxfl.parts.Draw(jnp.arange(2), jnp.ones(2) / 2)
 )
 test_fields_of_another_kind_are_refused = refusals(
     (

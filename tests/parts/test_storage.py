@@ -12,7 +12,7 @@ from rows import ROWS, a_network, a_problem
 from told import refusals, refused
 
 import jaxfl
-from jaxfl.audit.checks import sensitivity
+from jaxfl.audits.checks import sensitivity
 from jaxfl.core.types import Problem
 from jaxfl.engine import memory
 from jaxfl.engine.results import config
@@ -191,7 +191,7 @@ def of_many(n: int, m: int, d: int) -> Problem:
         return v, (v[0] > 0).astype(jnp.int32)
 
     data = jaxfl.data.generated(make, n, m, source=jnp.float32(0.1), classes=2)
-    return jaxfl.make_problem(jaxfl.models.logistic(d), data, np.zeros(d))
+    return jaxfl.Problem(jaxfl.models.logistic(d), data, np.zeros(d))
 
 
 @pytest.mark.full

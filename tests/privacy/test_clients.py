@@ -13,7 +13,7 @@ from rows import a_problem
 from told import refusals
 
 import jaxfl
-from jaxfl.audit import audit
+from jaxfl import audit
 from jaxfl.privacy import Event, Mean, Phases, Sampling, delta, of_group
 from jaxfl.privacy.accountants import epsilon
 from jaxfl.privacy.events import protects
@@ -40,7 +40,7 @@ def test_no_estimate_is_longer_than_the_bound_of_its_event(case: str) -> None:
     algorithm = jaxfl.algorithm(name, clip="client", **parts)
     problem = a_problem(n=4, m=9)
     rows, labels = problem.train
-    problem = jaxfl.make_problem(problem.model, (1e3 * np.asarray(rows), labels), x0=problem.x0)
+    problem = jaxfl.Problem(problem.model, (1e3 * np.asarray(rows), labels), x0=problem.x0)
     run = planned(algorithm, problem, T, **GIVEN, **numbers)
     whole = Event(Sampling("full", 1, 1), MOVES, 0.2, T, unit="client")
     assert run.event == whole

@@ -13,12 +13,10 @@ from rows import a_problem
 from told import mistakes, refused
 
 import jaxfl
-from jaxfl import estimators, mechanisms, sampling
-from jaxfl.algorithms import compose, plain
 from jaxfl.algorithms.standing import standing
 from jaxfl.core.types import Mechanism
 from jaxfl.engine.memory import remembered
-from jaxfl.parts import channels, compressors
+from jaxfl.parts import channels, compose, compressors, estimators, mechanisms, plain, sampling
 from jaxfl.privacy import Event, Mean, Sampling
 from jaxfl.privacy.accountants import closed_form
 from jaxfl.privacy.events import Kind, NoClaim, Stated, described
@@ -182,7 +180,7 @@ def body_of(mechanism: Mechanism, **parts: Any) -> Any:
 def nothing_to_see() -> jaxfl.Problem:
     data = np.zeros((2, 6, D), np.float32), np.zeros((2, 6), np.int32)
     clients = jaxfl.data.from_clients(data, classes=2, stacked=True)
-    return jaxfl.make_problem(jaxfl.models.logistic(D), clients)
+    return jaxfl.Problem(jaxfl.models.logistic(D), clients)
 
 
 def messages_of(body: Any, key: Any, **more: Any) -> tuple[Any, np.ndarray]:
@@ -211,7 +209,7 @@ def test_the_covariance_over_rounds_is_that_of_the_event(
     parts = {"compressor": compressors.random_k()} if sparse else {}
     body = body_of(mechanisms.banded(3), **parts)._replace(messages=True)
     if plainly:
-        body = jaxfl.rounds.Plain(*body)
+        body = jaxfl.parts.Plain(*body)
     event, messages = messages_of(body, key, **({"k": D} if sparse else {}))
     assert (event.correlation, event.sigma, event.releases) == (WEIGHTS[3], 0.5, T)
     assert whitened(messages, WEIGHTS[3], 0.5) < 5
@@ -232,7 +230,7 @@ def test_noise_is_correlated_over_what_was_shown(plainly: bool, storage: str, ke
         "storage": storage,
     }
     body = body_of(made, **parts)
-    body = jaxfl.rounds.Plain(*body) if plainly else body
+    body = jaxfl.parts.Plain(*body) if plainly else body
     rounds, k = 12, D // 2
     numbers = {**NUMBERS, "omega": D / k - 1, "k": k, "shift": 0.0}
     algorithm = compose("mine", "", "", body, plain(**numbers))

@@ -25,10 +25,9 @@ from jaxfl.privacy import (
     Sampling,
     Sequence,
     epsilon,
-    svrg,
 )
 from jaxfl.privacy.dp_event import _probe, accountant, dp_event, export, neighboring_relation
-from jaxfl.privacy.events import Stated, Unproven
+from jaxfl.privacy.events import Stated, Unproven, svrg
 
 pytestmark = pytest.mark.once
 DELTA = 1e-5

@@ -39,7 +39,7 @@ def equal() -> jaxfl.Problem:
     """Clients of one size."""
     rng = np.random.default_rng(0)
     a = rng.normal(size=(6, 12, 4)).astype(np.float32)
-    return jaxfl.make_problem(jaxfl.models.logistic(4), (a, rng.integers(0, 2, (6, 12))))
+    return jaxfl.Problem(jaxfl.models.logistic(4), (a, rng.integers(0, 2, (6, 12))))
 
 
 def test_what_private_local_sgd_says_of_itself() -> None:
@@ -215,7 +215,7 @@ def test_a_ledger_names_clients_and_the_eps_to_publish(key: jax.Array, tmp_path:
     """Clients are no part of a program: others do not compile it again."""
     rng = np.random.default_rng(0)
     rows = {name: (rng.normal(size=(8, 4)), rng.integers(0, 2, 8)) for name in ("bern", "oslo")}
-    problem = jaxfl.make_problem(jaxfl.models.logistic(4), jaxfl.data.from_clients(rows))
+    problem = jaxfl.Problem(jaxfl.models.logistic(4), jaxfl.data.from_clients(rows))
     given = {"participation": "uniform", "cohort": 1, "sigma": 1.0, "batch": 4, "lr": 0.1}
     given |= {"eval_every": 0}
     run = jaxfl.simulate("ldp_sgd", problem, key, 5, **given)

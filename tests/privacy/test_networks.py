@@ -12,12 +12,10 @@ from rows import a_problem
 from told import refusals
 
 import jaxfl
-from jaxfl import mechanisms
-from jaxfl.algorithms import compose, plain
+from jaxfl import audit
 from jaxfl.algorithms.decentralized.claims import decor
-from jaxfl.audit import audit
 from jaxfl.core.types import ProblemFacts
-from jaxfl.parts import graphs
+from jaxfl.parts import compose, graphs, mechanisms, plain
 from jaxfl.privacy import networks
 from jaxfl.privacy.accountants import closed_form, epsilon
 from jaxfl.privacy.gaussian import gdp_eps
@@ -132,7 +130,7 @@ def noises(scale: float = 1.0, coupling: float = 3.0) -> tuple[Any, np.ndarray]:
     """The event of a ring of 5, and ``scale`` times the noise of each message, (5, D)."""
     data = np.zeros((5, 6, D), np.float32), np.zeros((5, 6), np.int32)
     clients = jaxfl.data.from_clients(data, classes=2, stacked=True)
-    problem = jaxfl.make_problem(jaxfl.models.logistic(D), clients)
+    problem = jaxfl.Problem(jaxfl.models.logistic(D), clients)
     numbers: dict[str, Any] = {
         "clip": 1.0,
         "lr": 0.5,

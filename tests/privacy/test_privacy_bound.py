@@ -14,7 +14,7 @@ from scipy.special import ndtr
 from told import refused
 
 import jaxfl
-from jaxfl.audit.checks import sensitivity
+from jaxfl.audits.checks import sensitivity
 from jaxfl.engine import results
 from jaxfl.privacy.accountants import delta, epsilon
 from jaxfl.privacy.events import Event, Mean, Sampling, batch_clipped, saga, svrg
@@ -83,7 +83,7 @@ def numbers_of(name: str) -> dict[str, Any]:
     return batch | ({"refresh": 0.3} if "svrg" in name else {})
 
 
-def batch_clipping(name: str, **parts: Any) -> jaxfl.Algorithm:
+def batch_clipping(name: str, **parts: Any) -> jaxfl.parts.Algorithm:
     return jaxfl.algorithm(name, clip="batch", compressor="identity", **parts)
 
 

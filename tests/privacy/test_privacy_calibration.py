@@ -22,9 +22,9 @@ from jaxfl.algorithms.hu.claims import hu
 from jaxfl.algorithms.lowy.claims import lowy_spider, lowy_svrg
 from jaxfl.algorithms.reshef.claims import mu2
 from jaxfl.algorithms.soteriafl.claims import compressed_gd
-from jaxfl.audit.calculators import CALCULATORS
-from jaxfl.audit.questions import account, calibrate, names, plain_event
-from jaxfl.audit.ranges import FLAGS, NUMBERS
+from jaxfl.audits.calculators import CALCULATORS
+from jaxfl.audits.questions import account, calibrate, names, plain_event
+from jaxfl.audits.ranges import FLAGS, NUMBERS
 from jaxfl.parts import aggregations, sampling
 from jaxfl.privacy.accountants import epsilon
 from jaxfl.privacy.calibration import batch_for, rounds_for, sigma_for
@@ -349,7 +349,7 @@ OWN: dict[str, dict[str, float]] = {
 def test_an_algorithm_answers_by_its_own_event_and_its_own_defaults(name: str) -> None:
     """What `account` says without data is what a run of the same numbers says."""
     rows = np.ones((2, 40, 3), np.float32), np.ones((2, 40), np.int32)
-    problem = jaxfl.make_problem(jaxfl.models.logistic(3), rows)
+    problem = jaxfl.Problem(jaxfl.models.logistic(3), rows)
     given = {"clip": 1.0, "sigma": 0.5, "delta": 1e-4, "batch": 8, **OWN[name]}
     plan = planned(name, problem, 8, **given)
     found = account(name, samples=40, clients=2, rounds=8, dimension=3, **given)
@@ -379,7 +379,7 @@ def test_phases_are_calibrated_as_a_run_does() -> None:
     numbers = {"samples": 64, "rounds": 12, "clip": 1.0, "batch": 8, "phases": 3}
     found = calibrate("localized_mbsgd", eps=2.0, delta=1e-5, **numbers)
     assert (len(found["sigmas"]), found["sigmas"][0]) == (3, found["sigma"])
-    facts = jaxfl.types.ProblemFacts(1, 64, 64, 1, 12, 1.0, (64,), 1.0, True, True)
+    facts = jaxfl.parts.ProblemFacts(1, 64, 64, 1, 12, 1.0, (64,), 1.0, True, True)
     given = {"clip": 1.0, "batch": 8, "phases": 3, "eps": 2.0, "delta": 1e-5}
     run = planned("localized_mbsgd", facts, **given).values
     levels = run["sigma"] * np.unique(run["noise_t"].over(12))

@@ -17,8 +17,16 @@ from rows import a_problem
 from told import refused
 
 import jaxfl
-from jaxfl.algorithms import compose, plain
-from jaxfl.parts import compressors, estimators, local, mechanisms, sampling, smoothing
+from jaxfl.parts import (
+    compose,
+    compressors,
+    estimators,
+    local,
+    mechanisms,
+    plain,
+    sampling,
+    smoothing,
+)
 from jaxfl.parts.sampling import SAMPLERS, in_order, participation, sampler
 from jaxfl.privacy.accountants import epsilon
 from jaxfl.privacy.events import NoClaim, protects
@@ -28,7 +36,7 @@ from jaxfl.problems import models
 pytestmark = pytest.mark.once
 
 DELTA = 1e-5
-FACTS = jaxfl.types.ProblemFacts(5, 10, 10, 4, 3, 1.0)
+FACTS = jaxfl.parts.ProblemFacts(5, 10, 10, 4, 3, 1.0)
 
 
 def of(algorithm: Any, problem: jaxfl.Problem, rounds: int = 10, **numbers: float) -> Any:
@@ -41,7 +49,7 @@ def even(regularizer: str | None = None, kind: str = "logistic") -> jaxfl.Proble
     a, y = rng.normal(size=(6, 12, 4)).astype(np.float32), rng.integers(0, 2, (6, 12))
     data = jaxfl.data.from_clients((a, y), classes=2, stacked=True)
     model = models.logistic(4, regularizer=regularizer)
-    return jaxfl.make_problem(models.softmax_regression(4, 2) if kind == "softmax" else model, data)
+    return jaxfl.Problem(models.softmax_regression(4, 2) if kind == "softmax" else model, data)
 
 
 PROTECTS = {
@@ -133,7 +141,7 @@ def test_what_is_spent_is_that_of_a_run_that_ends_there(name: str, who: str, rou
     """Where clients take turns, or phases and epochs follow one another, rounds are no releases."""
     rng = np.random.default_rng(0)
     data = rng.normal(size=(4, 40, 3)).astype(np.float32), rng.integers(0, 2, (4, 40))
-    problem = jaxfl.make_problem(models.logistic(3, constraint="ball:5"), data)
+    problem = jaxfl.Problem(models.logistic(3, constraint="ball:5"), data)
     algorithm = jaxfl.algorithm(name, participation=participation(who))
     numbers = {} if who == "everyone" else {"cohort": 2}
     run = jaxfl.simulate(algorithm, problem, jax.random.key(0), rounds, eval_every=0, **numbers)
@@ -183,7 +191,7 @@ def test_an_event_is_asked_for_where_the_usual_one_would_lie(part: str) -> None:
     assert "compose(event=...)" in event.reason
 
 
-def made(estimator: jaxfl.types.Estimator, **parts: Any) -> jaxfl.Algorithm:
+def made(estimator: jaxfl.parts.Estimator, **parts: Any) -> jaxfl.parts.Algorithm:
     body = federated(estimator=estimator, **parts)
     numbers = {"clip": 1.0, "sigma": 0.5, "batch": 2, "refresh": 0.5, "moreau": 1.0, "spread": 1.0}
     return compose("mine", "mine", "here", body, plain(**numbers, lr=0.1))

@@ -15,7 +15,7 @@ from scipy import special, stats
 from told import refusals
 
 import jaxfl
-from jaxfl.audit import audit
+from jaxfl import audit
 from jaxfl.parts import rings
 from jaxfl.parts.sampling import participation
 from jaxfl.privacy import Event, Sampling, epsilon, sigma_for
@@ -177,8 +177,8 @@ def test_rotations_turn_back_and_spread() -> None:
 def test_words_wrap_around_the_ring(bits: int, key: jax.Array) -> None:
     """The sum is right modulo 2^bits, whatever single words are."""
     part, values = rings.ring_sum("skellam", 4.0, bits), {"sigma": 4.0, "update_clip": 20.0}
-    hp = jaxfl.types.Hyper({name: jnp.float32(v) for name, v in values.items()})
-    cohort = jaxfl.types.Draw(None, jnp.ones(3))
+    hp = jaxfl.parts.Hyper({name: jnp.float32(v) for name, v in values.items()})
+    cohort = jaxfl.parts.Draw(None, jnp.ones(3))
     v = jnp.linspace(-1, 1, 10)
     each = [part.protect(key, jnp.int32(0), jnp.int32(i), cohort, v, hp)[0] for i in range(3)]
     assert all(int(words.max()) < 2**bits for words in each)
@@ -229,8 +229,8 @@ def test_it_is_fedavg_but_for_noise(key: jax.Array) -> None:
 def test_two_data_sets_of_a_client_differ_by_integers_that_are_counted(key: jax.Array) -> None:
     """Outliers of a million included: the same coins and noise leave the difference of two messages."""
     part = rings.ring_sum("skellam", 64.0)
-    hp = jaxfl.types.Hyper({"sigma": jnp.float32(0.1), "update_clip": jnp.float32(0.2)})
-    cohort = jaxfl.types.Draw(None, jnp.ones(3))
+    hp = jaxfl.parts.Hyper({"sigma": jnp.float32(0.1), "update_clip": jnp.float32(0.2)})
+    cohort = jaxfl.parts.Draw(None, jnp.ones(3))
     square = longest(0.2, 0.1 / 64, 12)
     for length in (0.01, 0.2, 1e6):
         v = jax.random.normal(key, (12,))
@@ -305,7 +305,7 @@ test_what_does_not_fit_is_refused = refusals(
         lambda: plan(noise_std=1.0, eps=0.1),
         "noise_std = 1.0 is too coarse: rounding 12 coordinates",
     ),
-    (lambda: plan(mechanism=jaxfl.mechanisms.gaussian()), "does not apply to skellam_fedavg"),
+    (lambda: plan(mechanism=jaxfl.parts.mechanisms.gaussian()), "does not apply to skellam_fedavg"),
     (
         lambda: plan("dp_fedavg", aggregation=rings.ring_sum("skellam", 64.0)),
         "noise on a ring needs both",

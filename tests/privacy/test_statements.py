@@ -13,10 +13,10 @@ from scipy.stats import norm
 from told import Shell
 
 import jaxfl
-from jaxfl.privacy import Event, Mean, NoClaim, Phases, Sampling, Sequence, delta, epsilon, svrg
+from jaxfl.privacy import Event, Mean, NoClaim, Phases, Sampling, Sequence, delta, epsilon
 from jaxfl.privacy.accountants import Bound, _joined, profile
 from jaxfl.privacy.decisions import FPR
-from jaxfl.privacy.events import Probed, Status, Unproven
+from jaxfl.privacy.events import Probed, Status, Unproven, svrg
 from jaxfl.privacy.gaussian import gdp_delta, gdp_eps
 from jaxfl.privacy.statements import (
     IN_SHORT,

@@ -26,7 +26,7 @@ DELTA = 1e-3
 
 
 def even(n: int, m: int) -> jaxfl.Problem:
-    return jaxfl.make_problem(jaxfl.models.logistic(2), (np.ones((n, m, 2)), np.ones((n, m), int)))
+    return jaxfl.Problem(jaxfl.models.logistic(2), (np.ones((n, m, 2)), np.ones((n, m), int)))
 
 
 @functools.cache
@@ -182,7 +182,7 @@ def messages(name: str, runs: int) -> tuple[Any, np.ndarray, np.ndarray]:
     local = name in ("ldp_spider", "isrl_svrg", "localized_mbsgd")
     clock = jaxfl.models.Regularizer("clock", lambda x: -TICK * x[1], 0.0)
     model = jaxfl.models.custom(np.zeros(2), loss, regularizer=None if linear else clock)
-    problem = jaxfl.make_problem(model, (np.zeros((N, 4), np.float32),))
+    problem = jaxfl.Problem(model, (np.zeros((N, 4), np.float32),))
     given |= {"eps": 2.0, "delta": DELTA, "clip": G, "lr": 1 / TICK, "cohort": R}
     algorithm = jaxfl.algorithm(name, participation="balanced", **parts)
     f = jaxfl.functions(algorithm, problem, T, messages=local, **given)

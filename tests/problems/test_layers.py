@@ -275,9 +275,9 @@ def test_low_rank_adapters(key, caplog):
         steps = {name: optax.sgd(rate * hp["lr"]) for name, rate in rates.items()}
         return optax.multi_transform(steps, label)
 
-    algorithm = jaxfl.algorithm("ldp_sgd", server=jaxfl.servers.optimizer(make, model=model))
+    algorithm = jaxfl.algorithm("ldp_sgd", server=jaxfl.parts.servers.optimizer(make, model=model))
     given = {"clip": 1.0, "sigma": 0.01, "batch": 5, "lr": 0.5}
-    run = jaxfl.simulate(algorithm, jaxfl.make_problem(model, (a, y)), key, 5, **given)
+    run = jaxfl.simulate(algorithm, jaxfl.Problem(model, (a, y)), key, 5, **given)
     for name in ("Dense_0", "Dense_1", "lora_a"):
         chex.assert_trees_all_equal(run.params[name], held[name])
     assert run.metrics["loss"][-1] < run.metrics["loss"][0]

@@ -10,8 +10,7 @@ from told import refused
 from zoo import FEATURES, ZOO, Entry, examples, point
 
 import jaxfl
-from jaxfl import make_problem
-from jaxfl.core.types import Problem
+from jaxfl import Problem
 from jaxfl.data.records import ClientData, from_clients
 from jaxfl.problems import metrics, models
 from jaxfl.problems.facts import multiplications
@@ -29,7 +28,7 @@ def ragged(entry: Entry) -> Problem:
     for i, m in enumerate(COUNT):
         a[i, m:] = 1e4
     data = ClientData((a, y), COUNT, examples(entry, 11, seed=4))
-    return make_problem(entry.build(), data)
+    return Problem(entry.build(), data)
 
 
 def by_client(rows: Any) -> list[np.ndarray]:
@@ -85,7 +84,7 @@ def test_metrics_of_each_client_on_its_own_test_records(rows):
     clients = [(rng.normal(size=(2, 3)), rng.integers(0, 2, 2)) for _ in range(25)]
     test = rng.normal(size=(63, 3)), rng.integers(0, 2, 63)
     data = from_clients(clients, test=test, test_owner=owner, classes=2)
-    problem, x = make_problem(models.logistic(3), data), np.array([1.0, -2.0, 0.5])
+    problem, x = Problem(models.logistic(3), data), np.array([1.0, -2.0, 0.5])
     got = jax.jit(evaluate_metrics, static_argnums=2)(problem, jnp.asarray(x, jnp.float32), rows)
     z = (2 * test[1] - 1) * (test[0] @ x)
     for name, each in (("test_loss", np.log1p(np.exp(-z))), ("test_accuracy", z > 0)):
@@ -106,7 +105,7 @@ def test_accuracy_counts_the_right_ones(y):
     data = np.asarray([[[2.0], [-1.0], [0.5], [0.0]]]), np.full((1, 4), y)
     softmax = models.softmax_regression(1, 2, bias=False)
     for model, x in ((models.logistic(1), [1]), (models.hinge(1), [1]), (softmax, [0, 1])):
-        problem = make_problem(model, data, x0=np.asarray(x, float))
+        problem = Problem(model, data, x0=np.asarray(x, float))
         assert jax.jit(evaluate_metrics)(problem, problem.x0)["accuracy"] == 0.5
 
 
@@ -135,7 +134,7 @@ def test_memory_is_that_of_a_block(of):
     """Neither the activations of all rows nor a copy of the data."""
     model = models.mlp(30, 50, 3)
     data = np.zeros((2, 20_001, 30), np.float32), np.zeros((2, 20_001), np.int32)
-    problem, x = make_problem(model, data), jnp.zeros(model.dim)
+    problem, x = Problem(model, data), jnp.zeros(model.dim)
     more = (500,) if of is evaluate_metrics else (jnp.asarray(1.0), 100_000)
     program = jax.jit(of, static_argnums=1 + len(more)).lower(problem, x, *more).compile()
     analysis = program.memory_analysis()
@@ -151,7 +150,7 @@ def test_validation_examples_are_set_aside_from_the_test():
     test = rng.normal(size=(10, 5)).astype(np.float32), rng.integers(0, 2, 10)
     data = jaxfl.data.from_clients((a, y), test=test, classes=2, stacked=True)
     model = jaxfl.models.logistic(5)
-    problem = make_problem(model, data, validation_share=0.3)
+    problem = Problem(model, data, validation_share=0.3)
     rows = np.concatenate([problem.validation[0], problem.test[0]])
     assert len(problem.validation[1]) == 3
     assert sorted(map(tuple, rows.tolist())) == sorted(map(tuple, test[0].tolist()))
@@ -160,7 +159,7 @@ def test_validation_examples_are_set_aside_from_the_test():
     found = jax.jit(evaluate_metrics)(problem, x)["validation_loss"]
     np.testing.assert_allclose(found, losses.mean(), rtol=1e-6)
     split = r"validation_share = .* on one side"
-    refused(lambda: make_problem(model, data, validation_share=0.01), split)
+    refused(lambda: Problem(model, data, validation_share=0.01), split)
 
 
 def test_metrics_on_some_records_are_those_of_a_problem_of_them():
@@ -169,10 +168,10 @@ def test_metrics_on_some_records_are_those_of_a_problem_of_them():
     a, y = examples(entry, 21)
     rows = a.reshape(3, 7, -1), y.reshape(3, 7)
     test, model = examples(entry, 11, seed=4), entry.build()
-    some = make_problem(model, ClientData(rows, COUNT, test), eval_records=4)
+    some = Problem(model, ClientData(rows, COUNT, test), eval_records=4)
     chosen = [[0, 1, 3, 5], [0, 1, 2, 2], [0, 1, 2, 3]]
     few = tuple(np.stack([leaf[i, j] for i, j in enumerate(chosen)]) for leaf in rows)
-    alone = make_problem(model, ClientData(few, np.minimum(COUNT, 4), test))
+    alone = Problem(model, ClientData(few, np.minimum(COUNT, 4), test))
     assert (some.evaluated, alone.evaluated) == (4, None)
     found, expected = (jax.jit(evaluate_metrics)(of, point(model, 1)) for of in (some, alone))
     assert found.keys() == expected.keys()
@@ -187,7 +186,7 @@ def test_the_number_of_evaluated_records_follows_from_the_work():
         rows = np.zeros((2, m, 30), np.float32), np.zeros((2, m), np.int32)
         test = (rows[0][0, :tests], rows[1][0, :tests]) if tests else None
         data = ClientData(rows, np.full(2, m, np.int32), test)
-        return make_problem(models.mlp(30, width, 2), data, **given).evaluated
+        return Problem(models.mlp(30, width, 2), data, **given).evaluated
 
     vector = jax.ShapeDtypeStruct((30,), jnp.float32), jax.ShapeDtypeStruct((), jnp.int32)
     d = models.mlp(30, 8000, 2).dim
@@ -210,7 +209,7 @@ def test_gradients_of_convolutions(monkeypatch, numbers):
     assert not models.mlp(4, (3,), 2).kernel.convolves
     rng = np.random.default_rng(0)
     data = rng.normal(size=(3, 7, 4, 4, 1)), rng.integers(0, 3, (3, 7))
-    problem, x = make_problem(model, ClientData(data, COUNT)), point(model, 1)
+    problem, x = Problem(model, ClientData(data, COUNT)), point(model, 1)
 
     def f(x: Any) -> Any:
         each = jax.vmap(jax.vmap(model.loss, (None, 0)), (None, 0))(x, problem.train)

@@ -15,7 +15,7 @@ from told import refusals, refused
 from zoo import FEATURES, ZOO, Entry, examples, point
 
 import jaxfl
-from jaxfl import make_problem
+from jaxfl import Problem
 from jaxfl.core.types import Model
 from jaxfl.data.records import ClientData
 from jaxfl.problems import flax_models, models
@@ -139,14 +139,14 @@ def test_projection(within):
 
 
 def test_equal_calls_give_the_same_model():
-    """By functions, by name, by what the data ask for; and so do equal calls of `make_problem`."""
+    """By functions, by name, by what the data ask for; and so do equal calls of `Problem`."""
     named = models.model("logistic", 5, 2, regularizer="nonconvex:0.2")
     assert named is models.logistic(5, regularizer=nonconvex(0.2))
     assert models.mlp(5, [4], 3, constraint="ball:1") is models.mlp(5, 4, 3, constraint=ball(1))
     kinds = models.least_squares(5), None, models.logistic(5), models.softmax_regression(5, 3)
     assert all(models.default_model(classes, 5) is kinds[classes] for classes in (0, 2, 3))
     assert flax_model(linen.Dense(3), (5,)) is flax_model(linen.Dense(3), (5,))
-    left, right = (make_problem(models.logistic(FEATURES), client_data()) for _ in range(2))
+    left, right = (Problem(models.logistic(FEATURES), client_data()) for _ in range(2))
     assert jax.tree.structure(left) == jax.tree.structure(right)
 
 
@@ -196,7 +196,7 @@ def test_deep_networks(name, caplog):
         y = rng.integers(0, 3, 30)
         a = np.ones((30, *shape), int) + y.reshape(-1, *(1,) * len(shape))
         parts.append((a if text else 0.3 * a + rng.normal(size=a.shape) / 9, y))
-    problem = make_problem(model, jaxfl.data.from_clients(parts, classes=20 if text else 3))
+    problem = Problem(model, jaxfl.data.from_clients(parts, classes=20 if text else 3))
     run = jaxfl.simulate("fedsgd", problem, jax.random.key(0), 60, lr=0.3, batch=10, clip=1.0)
     assert run.metrics["loss"][-1] < 0.9 * run.metrics["loss"][0]
 
@@ -241,15 +241,15 @@ def client_data(**changes: Any) -> Any:
 
 
 def test_problem():
-    problem = make_problem(models.logistic(FEATURES), client_data(), x0=np.ones(FEATURES))
+    problem = Problem(models.logistic(FEATURES), client_data(), x0=np.ones(FEATURES))
     assert (problem.n, problem.m_max, problem.name) == (3, 4, "toy")
     assert [leaf.dtype for leaf in problem.train] == [jnp.float32, jnp.int32]
     softmax = models.softmax_regression(FEATURES, 2)
     tree = (models.Layer(np.ones((FEATURES, 2)), np.zeros(2)),)
-    start = make_problem(softmax, client_data(), x0=tree).x0
+    start = Problem(softmax, client_data(), x0=tree).x0
     np.testing.assert_array_equal(start, [1] * 2 * FEATURES + [0, 0])
     np.testing.assert_array_equal(posed({"w": np.ones(5)}).x0, np.ones(5))
-    plain = make_problem(models.logistic(FEATURES), client_data().train, name="plain")
+    plain = Problem(models.logistic(FEATURES), client_data().train, name="plain")
     np.testing.assert_array_equal(plain.count, [4, 4, 4])
 
 
@@ -258,7 +258,7 @@ def test_the_users_arrays_are_copied():
     room = np.zeros(3 * 4 * FEATURES + 64, np.float32)
     start = -room.ctypes.data % 256 // 4
     a = room[start : start + 3 * 4 * FEATURES].reshape(3, 4, FEATURES)
-    problem = make_problem(models.logistic(FEATURES), client_data(train=(a, np.ones((3, 4), int))))
+    problem = Problem(models.logistic(FEATURES), client_data(train=(a, np.ones((3, 4), int))))
     a[:] = 5
     assert np.all(problem.train[0] == 0)
 
@@ -266,12 +266,12 @@ def test_the_users_arrays_are_copied():
 def test_double_precision_on_request(key):
     with jax.enable_x64(True):
         model = models.logistic(FEATURES, init="normal/5")
-        problem = make_problem(model, client_data(), dtype="float64")
+        problem = Problem(model, client_data(), dtype="float64")
         assert problem.train[0].dtype == jnp.float64
         assert problem.model.init(key).dtype == jnp.float64
-        again = make_problem(model, client_data(), dtype="float64")
+        again = Problem(model, client_data(), dtype="float64")
         assert (again.model, hash(again.model)) == (problem.model, hash(problem.model))
-        assert make_problem(model, client_data()).model.init(key).dtype == jnp.float32
+        assert Problem(model, client_data()).model.init(key).dtype == jnp.float32
 
 
 def test_a_loss_without_a_hash_serves(key):
@@ -284,7 +284,7 @@ def test_a_loss_without_a_hash_serves(key):
         def __call__(self, p: Any, e: Any) -> Any:
             return self.scale * (p["w"] @ e[0] - e[1]) ** 2
 
-    problem = make_problem(custom({"w": np.ones(FEATURES)}, Loss(0.5)), client_data())
+    problem = Problem(custom({"w": np.ones(FEATURES)}, Loss(0.5)), client_data())
     run = jaxfl.simulate("fedsgd", problem, key, 3, lr=0.01, batch=2)
     assert np.isfinite(run.metrics["loss"]).all()
 
@@ -293,7 +293,7 @@ def test_a_loss_without_a_hash_serves(key):
 @pytest.mark.optimized
 def test_losses_of_many_cells_and_seeds_are_those_of_one():
     """Evaluated as a sweep does, at more than 65,536 outputs of each seed."""
-    problem = make_problem(models.softmax_regression(64, 10), jaxfl.data.split("digits", clients=5))
+    problem = Problem(models.softmax_regression(64, 10), jaxfl.data.split("digits", clients=5))
     x = 0.1 * jax.random.normal(jax.random.key(0), (2, 36, problem.model.dim))
     loss = lambda x: evaluate_metrics(problem, x)["loss"]  # noqa: E731
     together = jax.jit(jax.vmap(jax.vmap(loss)))(x)
@@ -322,11 +322,11 @@ def own(loss: Any, params: Any = None, **given: Any) -> Any:
 
 
 def posed(*x0: Any, **more: Any) -> jaxfl.Problem:
-    return make_problem(models.logistic(5), client_data(), *x0, **more)
+    return Problem(models.logistic(5), client_data(), *x0, **more)
 
 
 def of(**changes: Any) -> Any:
-    return lambda: make_problem(models.logistic(FEATURES), client_data(**changes))
+    return lambda: Problem(models.logistic(FEATURES), client_data(**changes))
 
 
 def spoilt(leaf: int, value: Any) -> Any:
@@ -336,7 +336,7 @@ def spoilt(leaf: int, value: Any) -> Any:
 
 
 def lossy(loss: Any) -> Any:
-    return lambda: make_problem(custom({"w": np.zeros(FEATURES)}, loss), client_data())
+    return lambda: Problem(custom({"w": np.zeros(FEATURES)}, loss), client_data())
 
 
 def raising(error: BaseException) -> Callable[[Any, Any], Any]:
@@ -365,7 +365,7 @@ test_mistakes_get_one_sentence = refusals(
     (lambda: models.default_model(3, (8, 8, 1)), "softmax' takes flat features: take 'cnn'"),
     (lambda: models.logistic(5, regularizer="l2"), "nonconvex:0.2"),
     (lambda: models.logistic(5, constraint=ball(1, [0, 0])), "has 2 coordinates"),
-    (lambda: models.logistic(5, init=np.zeros(5)), "goes to make_problem as x0"),
+    (lambda: models.logistic(5, init=np.zeros(5)), "goes to Problem as x0"),
     (own(max, {"w": np.arange(3)}), "real numbers"),
     (own(max, {"w": np.full(3, np.nan)}), "init is not fi"),
     (spoilt(0, np.nan), "is not finite .* NaN and infinity"),
@@ -378,7 +378,7 @@ test_mistakes_get_one_sentence = refusals(
     (of(train=(NOTHING.astype(int), LABELS)), "takes floats: convert"),
     (lambda: posed(np.zeros(4)), "one vector of 5 numbers"),
     (lambda: posed(dtype="float64"), "JAX_ENABLE_X64"),
-    (lambda: make_problem(client_data(), models.logistic(4)), "the model comes first"),  # type: ignore[arg-type]
+    (lambda: Problem(client_data(), models.logistic(4)), "the model comes first"),  # type: ignore[arg-type]
     (lossy(lambda p, e: jnp.dot(p["w"][:3], e[0])), "for one example of these data, raises"),
     (lossy(lambda p, e: p["w"][0] if e[0][0] > 0 else p["w"][1]), "choose by jnp.where"),
     (lossy(lambda p, e: p["w"] * e[0]), r"returns .* one real number"),

@@ -107,7 +107,7 @@ def test_examples_of_pages(page: str, tmp_path: Path, monkeypatch: pytest.Monkey
 TYPED = """
 from typing import assert_type
 import jaxfl, numpy, xarray
-from jaxfl.privacy import Report
+from jaxfl.privacy.reports import Report
 
 def look(run: jaxfl.Run, problem: jaxfl.Problem) -> None:
     assert_type(run.privacy(), Report)

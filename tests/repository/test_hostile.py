@@ -37,7 +37,7 @@ VALUES: dict[str, Any] = {
 ROWS = np.random.default_rng(0).normal(size=(12, 4)).astype(np.float32), np.arange(12) % 2
 FRAME = pandas.DataFrame({"c": ["x", "z", "x"], "a": [1.0, 2.0, 3.0], "y": [0, 1, 1]})
 DATA = jaxfl.data.from_clients([ROWS, ROWS], classes=2)
-PROBLEM = jaxfl.make_problem(jaxfl.models.logistic(4), DATA)
+PROBLEM = jaxfl.Problem(jaxfl.models.logistic(4), DATA)
 GIVEN = {"delta": 1e-3, "clip": 1.0, "batch": 10, "rounds": 5}
 
 
@@ -53,31 +53,31 @@ SWEPT = {"rounds": 2, "seeds": 1, "sigma": 0.1, "batch": 2, "eval_every": 1}
 CALLS: dict[str, dict[str, Any]] = {
     "simulate": {"algorithm": "cdp_sgd", "problem": PROBLEM, "key": jax.random.key(0), **RUN},
     "sweep": {"algorithm": "ldp_sgd", "lr": [0.1], "problem": PROBLEM, **SWEPT},
-    "make_problem": {"model": jaxfl.models.logistic(4), "data": DATA},
+    "Problem": {"model": jaxfl.models.logistic(4), "data": DATA},
     "data.from_clients": {"arrays": [ROWS], "classes": 2},
     "data.from_clients of a frame": {"arrays": FRAME, "client": "c", "label": "y"},
     "data.from_examples": {"dataset": FEW, "features": "a", "label": "y", "clients": 2},
     "data.leaf": {"folder": "/nope"},
     "data.heterogeneity": {"data": DATA},
     "data.split": {"dataset": SET, "clients": 2},
-    "data.dirichlet": {"labels": ROWS[1], "clients": 2},
-    "data.class_pairs": {"labels": ROWS[1], "clients": 1},
-    "data.holdout": {"parts": [np.arange(6)], "share": 0.5},
-    "data.gather": {"dataset": SET, "parts": [[0, 1]]},
+    "data.partition.dirichlet": {"labels": ROWS[1], "clients": 2},
+    "data.partition.class_pairs": {"labels": ROWS[1], "clients": 1},
+    "data.splits.holdout": {"parts": [np.arange(6)], "share": 0.5},
+    "data.records.gather": {"dataset": SET, "parts": [[0, 1]]},
     "data.synthetic": {"n": 2, "m": 3, "d": 4, "classes": 2},
     "data.generated": {"make": make, "clients": 3, "samples": 3, "classes": 2, "source": ()},
     "data.load": {"name": "digits"},
     "load": {"path": "/nope"},
-    "data.load_libsvm": {"path": "/nope"},
+    "data.loaders.load_libsvm": {"path": "/nope"},
     "models.mlp": {"features": 4, "hidden": (3,), "classes": 3},
     "account": {"samples": 100, **GIVEN, "sigma": 1.0},
     "calibrate": {"samples": 100, **GIVEN, "eps": 1.0},
     "algorithm": {"name": "cdp_sgd", "compressor": None, "sampler": None, "storage": "exact"},
-    "compressors.compressor": {"name": "random_k"},
-    "graphs.graph": {"name": "ring"},
-    "graphs.erdos_renyi": {"p": 0.9, "seed": 0},
-    "graphs.mixing": {"W": np.eye(3)},
-    "dropouts.enrol": {"clients": [0, 1], "threshold": 1, "seed": 0},
+    "parts.compressors.compressor": {"name": "random_k"},
+    "parts.graphs.graph": {"name": "ring"},
+    "parts.graphs.erdos_renyi": {"p": 0.9, "seed": 0},
+    "parts.graphs.mixing": {"W": np.eye(3)},
+    "parts.dropouts.enrol": {"clients": [0, 1], "threshold": 1, "seed": 0},
 }
 
 
@@ -95,7 +95,7 @@ def arguments(name: str) -> list[str]:
     taken = inspect.signature(function(name)).parameters.values()
     named = [p.name for p in taken if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
     others = [other for other in named if other not in {*CALLS[name], *UNSEEN}]
-    return [*CALLS[name], *(others if name != "graphs.mixing" else [])]
+    return [*CALLS[name], *(others if name != "parts.graphs.mixing" else [])]
 
 
 def sample(every: list[Any], count: int) -> list[Any]:

@@ -15,6 +15,7 @@ from told import mistakes, refused
 
 import jaxfl
 from jaxfl.core.types import Info
+from jaxfl.data.partition import iid
 from jaxfl.data.samples import DRAWING
 from jaxfl.engine import compute, memory
 from jaxfl.engine.log import Log
@@ -29,7 +30,7 @@ def wide(n: int, m: int, d: int = 1_000_000, drawn: bool = False) -> jaxfl.Probl
         return jax.random.normal(key, (d,)) if drawn else jnp.zeros(d) + i, jnp.int32(0)
 
     data = jaxfl.data.generated(make, n, m, source=jax.random.key(0), classes=2)
-    return jaxfl.make_problem(jaxfl.models.logistic(d), data, np.zeros(d))
+    return jaxfl.Problem(jaxfl.models.logistic(d), data, np.zeros(d))
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
@@ -39,7 +40,9 @@ def test_bytes_are_those_of_the_state(row):
     assert sum(found.values()) == sum(a.nbytes for a in jax.tree.leaves(plan.start()))
 
 
-PARTIAL = {"participation": jaxfl.sampling.participation("uniform")}  # else the mean is enough
+PARTIAL = {
+    "participation": jaxfl.parts.sampling.participation("uniform")
+}  # else the mean is enough
 REMEMBERS = "would remember (74.5|149.0) GiB .* [48],000,00[04] bytes for each of 20,000 clients"
 AT_ONCE = "^A round of {} generates {} samples at once, which takes about [345]\\d.\\d GiB"
 
@@ -103,7 +106,7 @@ MANY, SQUARE = np.linspace(0.1, 1, 10**6), np.linspace(0.1, 1, 10**3)
     (lambda: jaxfl.models.softmax_regression(10**6, 10**4), "10,000,010,000 parameters .* 111.8"),
     (lambda: jaxfl.data.generated(large, 10**9, 3), "1,000,000,000 clients would take 29.8 GiB"),
     (lambda: jaxfl.data.load("synthetic", d=10**9), "100 samples of 1,000,000,000 would take"),
-    (lambda: jaxfl.data.iid(2**31 - 1, 3), "partition of 2,147,483,647 rows"),
+    (lambda: iid(2**31 - 1, 3), "partition of 2,147,483,647 rows"),
     (lambda: swept({"lr": [0.1]}, seeds=2**31), "seeds = 2147483648 are more than 100,000"),
     (lambda: swept({"lr": MANY}), "axis lr has more than 100,000 values"),
     (lambda: swept({"lr": SQUARE, "gap": 1 + SQUARE}), "The grid has 1,000,000 cells"),
@@ -138,7 +141,7 @@ def test_what_a_round_works_in_is_counted(monkeypatch):
     """Beside the state, before anything is allocated."""
     samples = np.ones((500, 1, 200), np.float32), np.zeros((500, 1), np.int32)
     data = jaxfl.data.from_clients(samples, classes=2, stacked=True)
-    problem, key = jaxfl.make_problem(jaxfl.models.logistic(200), data), jax.random.key(0)
+    problem, key = jaxfl.Problem(jaxfl.models.logistic(200), data), jax.random.key(0)
     given = {"batch": 1, "sigma": 0.1, "lr": 0.1, "k": 10}
     plan = planned("soteriafl_svrg", problem, 8, **given)
     state = sum(memory.remembered(plan.algorithm, problem, plan.hp).values())
@@ -156,11 +159,11 @@ MEASURE = """
     draw, seen = np.random.default_rng(0), []
     data = draw.normal(size=(800, 10, 784)).astype(np.float32), draw.integers(0, 10, (800, 10))
     data = jaxfl.data.from_clients(data, classes=10, stacked=True)
-    problem = jaxfl.make_problem(jaxfl.models.mlp(784, (WIDTH,), 10), data)
+    problem = jaxfl.Problem(jaxfl.models.mlp(784, (WIDTH,), 10), data)
     given = {"batch": 4, "lr": 0.01, **GIVEN}
-    parts = {"participation": jaxfl.sampling.participation(PARTS)} if PARTS else {}
+    parts = {"participation": jaxfl.parts.sampling.participation(PARTS)} if PARTS else {}
     algorithm = jaxfl.algorithm(NAME, **parts)
-    small = jaxfl.make_problem(jaxfl.models.logistic(9), (np.ones((9, 8, 9)), np.ones((9, 8), int)))
+    small = jaxfl.Problem(jaxfl.models.logistic(9), (np.ones((9, 8, 9)), np.ones((9, 8), int)))
     few = given | {name: 2 for name in ("k", "cohort") if name in given}
     jaxfl.simulate(algorithm, small, jax.random.key(0), 3, **few)  # what any run loads
     open("/proc/self/clear_refs", "w").write("5")

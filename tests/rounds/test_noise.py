@@ -9,11 +9,18 @@ import pytest
 from planned import federated
 
 import jaxfl
-from jaxfl import estimators, mechanisms, sampling
-from jaxfl.algorithms import compose, plain
 from jaxfl.core.schedules import schedule
 from jaxfl.core.types import Mechanism, Param
-from jaxfl.parts import channels, compressors, localization
+from jaxfl.parts import (
+    channels,
+    compose,
+    compressors,
+    estimators,
+    localization,
+    mechanisms,
+    plain,
+    sampling,
+)
 from jaxfl.privacy.events import plain_events
 
 T, D = 4, 4000
@@ -64,7 +71,7 @@ def nothing_to_see() -> jaxfl.Problem:
     """All records are zero, and so are all gradients: messages are noise."""
     data = np.zeros((2, 4, D), np.float32), np.zeros((2, 4), np.int32)
     clients = jaxfl.data.from_clients(data, classes=2, stacked=True)
-    return jaxfl.make_problem(jaxfl.models.logistic(D), clients)
+    return jaxfl.Problem(jaxfl.models.logistic(D), clients)
 
 
 @pytest.mark.plain

@@ -11,8 +11,8 @@ import jaxfl
 from jaxfl.algorithms import trial
 from jaxfl.algorithms.composition import in_plain
 from jaxfl.engine.functions import Functions
+from jaxfl.parts import Federated
 from jaxfl.problems.clipping import clipped_as
-from jaxfl.rounds import Federated
 
 T = 4
 SERVED = [row for row in ROWS if isinstance(jaxfl.algorithm(row.name).body, Federated)]

@@ -12,9 +12,9 @@ from rows import ROWS
 
 import jaxfl
 from jaxfl.engine import compute
+from jaxfl.parts import Federated
 from jaxfl.parts.compressors import compressor
 from jaxfl.parts.sampling import sampler
-from jaxfl.rounds import Federated
 
 NAMES = ("ldp_svrg", "soteriafl_svrg", "soteriafl_saga", "mu2_untrusted", "isrl_svrg")
 
@@ -25,7 +25,7 @@ class Each(Federated):
     pooled = False  # type: ignore[assignment]
 
 
-def both(name: str, **parts: Any) -> tuple[jaxfl.Algorithm, jaxfl.Algorithm]:
+def both(name: str, **parts: Any) -> tuple[jaxfl.parts.Algorithm, jaxfl.parts.Algorithm]:
     """The algorithm without compression, and the same with a memory for each client."""
     if name.startswith("soteriafl"):
         parts["compressor"] = compressor("identity")
@@ -106,8 +106,8 @@ def test_no_array_of_all_clients_vectors():
         return jnp.zeros(d).at[(97 * i + j) % d].set(1.0), jnp.int32(0)
 
     data = jaxfl.data.generated(make, n, 4, classes=2)
-    problem = jaxfl.make_problem(jaxfl.models.logistic(d), data, np.zeros(d, np.float32))
-    uniform = jaxfl.sampling.participation("uniform")
+    problem = jaxfl.Problem(jaxfl.models.logistic(d), data, np.zeros(d, np.float32))
+    uniform = jaxfl.parts.sampling.participation("uniform")
     for parts, least, most in (({}, 0, 0.1), ({"participation": uniform}, 0.99, np.inf)):
         algorithm = jaxfl.algorithm("ldp_svrg", sampler=sampler("with_replacement"), **parts)
         given = {"batch": 1, "sigma": 0.1, "lr": 0.1, "refresh": 0.5, "clip": 1.0}

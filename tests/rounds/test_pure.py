@@ -30,7 +30,7 @@ RUNS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
 }
 
 
-def made(case: str, **more: Any) -> tuple[Any, jaxfl.Algorithm]:
+def made(case: str, **more: Any) -> tuple[Any, jaxfl.parts.Algorithm]:
     name, parts, numbers = RUNS[case]
     algorithm = jaxfl.algorithm(name, **parts)
     return jaxfl.functions(algorithm, a_problem(), T, **more, **numbers), algorithm

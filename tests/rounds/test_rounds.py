@@ -107,7 +107,7 @@ def test_no_noise_comes_twice(way, key):
 def test_noise_does_not_know_the_mask(name):
     """Weights are drawn as noise is, and multiply it: one key for both would give their squares."""
 
-    def select(key: jax.Array, d: int, hp: jaxfl.types.Hyper) -> Draw:
+    def select(key: jax.Array, d: int, hp: jaxfl.parts.Hyper) -> Draw:
         return Draw(jnp.arange(d), normals.normal(key, (d,)))
 
     marked = Compressor("marked", lambda d, v: 0.0, lambda d, v: (0.0, 32.0), select)

@@ -9,10 +9,20 @@ from planned import federated
 from rows import a_problem
 
 import jaxfl
-from jaxfl import estimators, mechanisms, sampling
-from jaxfl.algorithms import compose, plain
-from jaxfl.parts import compressors, graphs, local, servers, smoothing
-from jaxfl.rounds import Gossip, gossip
+from jaxfl.parts import (
+    Gossip,
+    compose,
+    compressors,
+    estimators,
+    graphs,
+    local,
+    mechanisms,
+    plain,
+    sampling,
+    servers,
+    smoothing,
+)
+from jaxfl.rounds import gossip
 
 T = 3
 NUMBERS = {"clip": 0.6, "lr": 0.2, "batch": 4, "moreau": 0.5, "spread": 1.5, "omega": 0.0}

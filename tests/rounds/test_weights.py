@@ -34,7 +34,7 @@ def repeated(row: Row, clients: list[int], weights: Any = "equal") -> jaxfl.Prob
     return dataclasses.replace(problem, train=train, count=count, weights=w)
 
 
-def run(made: jaxfl.Algorithm, problem: jaxfl.Problem, hp: Any) -> jax.Array:
+def run(made: jaxfl.parts.Algorithm, problem: jaxfl.Problem, hp: Any) -> jax.Array:
     step = lambda _, state: made.round(KEY, state, problem, hp)[0]  # noqa: E731
     end = jax.lax.fori_loop(0, ROUNDS, step, made.init(KEY, problem, hp)[0])
     return made.body.server.view(end.server)
@@ -102,7 +102,7 @@ def weighted(weights: Any, sizes: tuple[int, ...] = (4, 10, 30)) -> jaxfl.Proble
     rng = np.random.default_rng(1)
     clients = [(rng.normal(size=(m, 3)), rng.integers(0, 2, m)) for m in sizes]
     data = jaxfl.data.from_clients(clients, classes=2)
-    return jaxfl.make_problem(jaxfl.models.logistic(3), data, weights=weights)
+    return jaxfl.Problem(jaxfl.models.logistic(3), data, weights=weights)
 
 
 def records(problem: jaxfl.Problem) -> list[tuple[np.ndarray, np.ndarray]]:

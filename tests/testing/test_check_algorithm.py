@@ -12,11 +12,9 @@ from planned import federated
 from rows import ROWS, Row, a_problem
 
 import jaxfl
-from jaxfl.algorithms import compose, plain
 from jaxfl.core.types import Hyper
-from jaxfl.parts import channels, estimators, mechanisms, sampling
+from jaxfl.parts import Plain, channels, compose, estimators, mechanisms, plain, sampling
 from jaxfl.privacy.events import Event, Mean, Sampling
-from jaxfl.rounds import Plain
 from jaxfl.testing import CheckFailed, check_algorithm
 from jaxfl.testing.algorithms import CHECKS
 
@@ -31,7 +29,7 @@ def test_every_algorithm_of_jaxfl_is_what_it_says(row: Row) -> None:
     assert set(found.left) <= {"resume", "noise", "probe", "attack"}
 
 
-def made(event: Any = None, **parts: Any) -> jaxfl.Algorithm:
+def made(event: Any = None, **parts: Any) -> jaxfl.parts.Algorithm:
     return compose("mine", "", "", federated(**parts), plain(**NUMBERS), event=event)
 
 
@@ -52,18 +50,18 @@ class Loud(Plain):
         return super().client(now._replace(hp=hp), me)
 
 
-def loud() -> jaxfl.Algorithm:
+def loud() -> jaxfl.parts.Algorithm:
     return compose("mine", "", "", Loud(*federated(**FULL)), plain(**NUMBERS), event=stated)
 
 
-def rising() -> jaxfl.Algorithm:
-    server = jaxfl.servers.descent()
+def rising() -> jaxfl.parts.Algorithm:
+    server = jaxfl.parts.servers.descent()
     return made(
         server=server._replace(step=lambda key, s, v, p, hp: server.step(key, s, -v, p, hp))
     )
 
 
-def forgetful() -> jaxfl.Algorithm:
+def forgetful() -> jaxfl.parts.Algorithm:
     """Its rounds read a counter of Python, which is traced once."""
     usual, calls = made(), []
 
@@ -78,7 +76,7 @@ FULL = {"estimator": estimators.minibatch(sampling.full())}
 LONG = channels.direct()._replace(before=lambda link, g: 30 * g)
 QUIET = mechanisms.gaussian()._replace(draw=drawn_quietly)
 # an algorithm, and the check that finds it out with a word of its sentence
-LYING: dict[str, tuple[Callable[[], jaxfl.Algorithm], str, str]] = {
+LYING: dict[str, tuple[Callable[[], jaxfl.parts.Algorithm], str, str]] = {
     "a quiet draw": (lambda: made(mechanism=QUIET), "noise", "declares"),
     "long messages": (lambda: made(**FULL, channel=LONG), "attack", "An attack"),
     "an understated event": (lambda: made(understated, **FULL), "attack", "An attack"),

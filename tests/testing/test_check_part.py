@@ -11,7 +11,7 @@ from own import FEATURES, Case, Composed, network, own, problem_of, raw_mean, sa
 from told import refusals
 
 import jaxfl
-from jaxfl import types
+from jaxfl.core import types
 from jaxfl.core.types import Draw, Remembered, Term
 from jaxfl.parts import (
     aggregations,

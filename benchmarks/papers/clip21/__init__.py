@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from jaxfl import Algorithm, algorithm, sampling
+from jaxfl import algorithm
+from jaxfl.parts import Algorithm, sampling
 from jaxfl.views.ink import Line, Panel, picture
 from papers.census import census
 from papers.courses import ahead, best_of, courses, epsilons, find, name_of, ordering

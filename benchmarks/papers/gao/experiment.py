@@ -24,9 +24,12 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
-from jaxfl import Problem, algorithm, make_problem, models, sampling, sweep
+from jaxfl import Problem, algorithm, models, sweep
 from jaxfl.algorithms.gao import theory
-from jaxfl.data import Dataset, load, map_labels, split
+from jaxfl.data import load, split
+from jaxfl.data.preprocess import map_labels
+from jaxfl.data.records import Dataset
+from jaxfl.parts import sampling
 from papers.gao import tables
 
 if TYPE_CHECKING:
@@ -83,7 +86,7 @@ def odd_even(
         reuse=True,
         test_share=0.2,
     )
-    return make_problem(_model(), silos, name="odd-even MNIST")
+    return Problem(_model(), silos, name="odd-even MNIST")
 
 
 def figures(

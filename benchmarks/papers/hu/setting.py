@@ -9,8 +9,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import jaxfl
-from jaxfl import Algorithm, Problem, aggregations, make_problem, models, sampling
-from jaxfl.data import gather, holdout, load, partition
+from jaxfl import Problem, models
+from jaxfl.data import load
+from jaxfl.data.partition import partition
+from jaxfl.data.records import gather
+from jaxfl.data.splits import holdout
+from jaxfl.parts import Algorithm, aggregations, sampling
 from papers.entry import Job, Numbers
 
 if TYPE_CHECKING:
@@ -52,7 +56,7 @@ def adult(model: str, directory: str | None = None) -> Problem:
         found = models.softmax_regression(features, 2)
     else:
         found = models.mlp(features, WIDTHS, 2, activation="relu")
-    return make_problem(found, clients, validation_share=0.5)
+    return Problem(found, clients, validation_share=0.5)
 
 
 def best(ds: xarray.Dataset, each: Collection[str] = ()) -> xarray.DataArray:

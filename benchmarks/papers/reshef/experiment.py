@@ -27,8 +27,9 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from jaxfl import Problem, make_problem, models, sweep
-from jaxfl.data import Dataset, from_clients, load
+from jaxfl import Problem, models, sweep
+from jaxfl.data import from_clients, load
+from jaxfl.data.records import Dataset
 
 __all__ = ["BAND", "MACHINES", "PUBLISHED", "RHO", "Cell", "dealt", "tables"]
 
@@ -75,7 +76,7 @@ def dealt(data: Dataset, machines: int, samples: int | None = None) -> Problem:
     )
     model = models.softmax_regression(data.train[0].shape[-1], data.classes)
     clients = from_clients(hands, test=data.test, classes=data.classes, stacked=True)
-    return make_problem(model, clients, x0=np.zeros(model.dim, np.float32), name="mnist")
+    return Problem(model, clients, x0=np.zeros(model.dim, np.float32), name="mnist")
 
 
 def tables(

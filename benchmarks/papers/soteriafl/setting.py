@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from jaxfl import Problem, make_problem, models
+from jaxfl import Problem, models
 from jaxfl.algorithms.soteriafl import theory
-from jaxfl.data import append_ones, drop_trailing, load, map_features, scale_spectral, split
+from jaxfl.data import load, map_features, split
+from jaxfl.data.preprocess import append_ones, drop_trailing, scale_spectral
 
 __all__ = [
     "CLIENTS",
@@ -39,7 +40,7 @@ def a9a(directory: str | None = None) -> Problem:
     rows, _ = scale_spectral(drop_trailing(rows, CLIENTS))
     model = models.logistic(124, regularizer=models.nonconvex(0.2))
     x0 = np.random.RandomState(0).randn(124) / 5
-    return make_problem(model, split(rows, CLIENTS, "by_label"), x0=x0)
+    return Problem(model, split(rows, CLIENTS, "by_label"), x0=x0)
 
 
 @functools.cache
@@ -56,7 +57,7 @@ def mnist(directory: str | None = None) -> Problem:
     first = first.reshape(785, UNITS + 1)[:, :UNITS]
     x0 = np.concatenate([first.ravel(), second])
     model, clients = models.mlp(784, UNITS, 10), split(rows, CLIENTS, "by_label")
-    return make_problem(model, clients, x0=x0, eval_records="all")
+    return Problem(model, clients, x0=x0, eval_records="all")
 
 
 def kept(d: int) -> int:

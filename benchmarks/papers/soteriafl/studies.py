@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import jaxfl
-from jaxfl import Problem, sampling
+from jaxfl import Problem
+from jaxfl.parts import sampling
 from jaxfl.views.ink import Line, Panel, picture
 from papers.courses import ahead, best, courses, epsilons, find, name_of, ordering
 from papers.entry import ATTACKS, Epsilons, Job, Numbers, Row, estimate, most

@@ -11,7 +11,8 @@ decor        models after a step                         none        Allouah et 
 ===========  ==========================================  ==========  =================================
 
 The first three are written from their papers' descriptions.  ``graph=`` is the network, complete by
-default: see :mod:`jaxfl.graphs`.  With ``clip="client"`` all records of a client are protected together.
+default: see :mod:`jaxfl.parts.graphs`.  With ``clip="client"`` all records of a
+client are protected together.
 """
 
 from __future__ import annotations

@@ -61,7 +61,7 @@ def check_part(
         CheckFailed: the part does something else, in one sentence with both numbers.
 
     >>> import jaxfl.testing
-    >>> jaxfl.testing.check_part(jaxfl.compressors.random_k(), k=6)
+    >>> jaxfl.testing.check_part(jaxfl.parts.compressors.random_k(), k=6)
     ('coordinates', 'mean', 'error', 'bits', 'jit')
     """
     checks = next((checks for kind, checks in CHECKS.items() if isinstance(part, kind)), None)

@@ -220,7 +220,7 @@ def soteriafl_sgd(**parts: Unpack[Framework]) -> Algorithm:
 
 def soteriafl_svrg(**parts: Unpack[Parts]) -> Algorithm:
     """SoteriaFL-SVRG [Algorithm 3, option II]: :func:`soteriafl_sgd` with the estimator
-    :func:`jaxfl.estimators.svrg`::
+    :func:`jaxfl.parts.estimators.svrg`::
 
         g_i = mean_{j in I_b} (clip grad f_ij(x) - clip grad f_ij(w)) + mean_j clip grad f_ij(w) + xi_i
         v_i = C_i(g_i - s_i),  s_i <- s_i + gamma v_i
@@ -232,7 +232,7 @@ def soteriafl_svrg(**parts: Unpack[Parts]) -> Algorithm:
 
 def soteriafl_saga(**parts: Unpack[Parts]) -> Algorithm:
     """SoteriaFL-SAGA [Algorithm 3, option III]: :func:`soteriafl_sgd` with the estimator
-    :func:`jaxfl.estimators.saga`::
+    :func:`jaxfl.parts.estimators.saga`::
 
         g_i = mean_{j in I_b} (clip grad f_ij(x) - c_ij) + mean_j c_ij + xi_i
         c_ij <- clip grad f_ij(x) for j in I_b

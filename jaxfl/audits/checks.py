@@ -16,8 +16,8 @@ from jax.typing import ArrayLike
 
 from jaxfl.algorithms.probes.canary import trajectory
 from jaxfl.algorithms.registry import one_algorithm
-from jaxfl.audit.canary import EventLike, prepare, takes
-from jaxfl.audit.ranges import checked
+from jaxfl.audits.canary import EventLike, prepare, takes
+from jaxfl.audits.ranges import checked
 from jaxfl.core.errors import InputError, require
 from jaxfl.core.types import Algorithm, Array, Hyper, Key, Problem
 from jaxfl.privacy.accountants import epsilon

@@ -2,8 +2,8 @@
 
 :func:`audit` runs an algorithm many times in two worlds that differ in one record, and guesses the
 world from the trajectories [Jagielski, Ullman, Oprea, 2020; Nasr et al., 2021 and 2023].
-:func:`jaxfl.audit.checks.sensitivity` looks at single rounds with the noise off;
-:func:`jaxfl.audit.checks.one_run_audit` needs a single run.
+:func:`jaxfl.audits.checks.sensitivity` looks at single rounds with the noise off;
+:func:`jaxfl.audits.checks.one_run_audit` needs a single run.
 
 The attack reads only the trajectory of an algorithm.
 """
@@ -25,8 +25,8 @@ from jax.typing import ArrayLike
 
 from jaxfl.algorithms.probes.canary import observed
 from jaxfl.algorithms.registry import one_algorithm
-from jaxfl.audit.canary import EventLike, Setup, prepare, takes, unseen
-from jaxfl.audit.ranges import checked
+from jaxfl.audits.canary import EventLike, Setup, prepare, takes, unseen
+from jaxfl.audits.ranges import checked
 from jaxfl.core.errors import require
 from jaxfl.core.params import whole
 from jaxfl.core.types import Algorithm, Array, Hyper, Key, Problem

@@ -10,7 +10,7 @@
 
 * an algorithm, whose event follows from its hyper-parameters and the parameters below;
 * ``event``: a mean of clipped gradients, :func:`plain_event`;
-* a calculator (:mod:`jaxfl.audit.calculators`), for ``account`` alone.
+* a calculator (:mod:`jaxfl.audits.calculators`), for ``account`` alone.
 
 =========================  =====================================================================
 parameter                  meaning
@@ -42,8 +42,8 @@ from jaxfl.algorithms.probes import probed
 from jaxfl.algorithms.registry import ALGORITHMS, algorithm
 from jaxfl.algorithms.resolution import completed, planned
 from jaxfl.algorithms.roles import BY_NAME
-from jaxfl.audit.calculators import CALCULATORS
-from jaxfl.audit.ranges import checked
+from jaxfl.audits.calculators import CALCULATORS
+from jaxfl.audits.ranges import checked
 from jaxfl.core.errors import InputError, require
 from jaxfl.core.params import at_most_one, choice, closest, exactly_one
 from jaxfl.core.types import Algorithm, ProblemFacts

@@ -16,8 +16,8 @@ from told import refusals
 import jaxfl
 from jaxfl.algorithms.numbers import plain
 from jaxfl.algorithms.registry import ALGORITHMS
-from jaxfl.audit.attack import audit
-from jaxfl.audit.checks import one_run_audit, sensitivity
+from jaxfl.audits.attack import audit
+from jaxfl.audits.checks import one_run_audit, sensitivity
 from jaxfl.core.types import Algorithm, Cost, Info, Param, ProblemFacts
 from jaxfl.privacy import limits as bounds
 from jaxfl.privacy.decisions import certify, family, reached
@@ -137,7 +137,7 @@ TRUST: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "secure_sum": ("private_local_sgd", {"batch": 8, "local_steps": 1, "clients": 3}, {}),
     "trusted_server": ("dp_fedavg", {"batch": 4, "clients": 3}, {}),
     "single_node": ("dp_gd", {}, {}),
-    "network": ("dp_dsgd", {"batch": 8, "clients": 4}, {"graph": jaxfl.graphs.ring()}),
+    "network": ("dp_dsgd", {"batch": 8, "clients": 4}, {"graph": jaxfl.parts.graphs.ring()}),
 }
 
 
@@ -250,7 +250,7 @@ def test_repeated_noise_is_caught_under_sampling_too() -> None:
     algorithm = jaxfl.algorithm("ldp_sgd")
 
     def round(key, state, problem, hp):
-        quiet = jaxfl.types.Hyper({**hp.values, "sigma": jnp.float32(0)}, hp.capacity)
+        quiet = jaxfl.parts.Hyper({**hp.values, "sigma": jnp.float32(0)}, hp.capacity)
         state, info = algorithm.round(key, state, problem, quiet)
         x, memory = state.server
         xi = hp["lr"] * hp["sigma"] * jax.random.normal(key, x.shape)
@@ -281,7 +281,7 @@ def test_messages_move_by_their_sensitivity(row: str) -> None:
 
 def shown(name: str, kind: str, dim: int = 3, rounds: int = 6, **numbers: float) -> Any:
     """How far one record moves what a message shows."""
-    algorithm = jaxfl.algorithm(name, compressor=jaxfl.compressors.compressor(kind))
+    algorithm = jaxfl.algorithm(name, compressor=jaxfl.parts.compressors.compressor(kind))
     given: Any = {"m": 6, "batch": 2, "clip": 0.7, "dim": dim, **numbers}
     return sensitivity(algorithm, rounds=rounds, key=jax.random.key(0), **given)
 

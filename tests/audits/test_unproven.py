@@ -13,13 +13,14 @@ from planned import federated
 from told import Shell, refused
 
 import jaxfl
-from jaxfl.algorithms import compose
-from jaxfl.audit.attack import AuditResult, audit
-from jaxfl.audit.canary import prepare
+from jaxfl.audits.attack import AuditResult, audit
+from jaxfl.audits.canary import prepare
 from jaxfl.core.types import Algorithm, Draw, Gradient, Hyper, Mechanism, Param
 from jaxfl.parts import (
+    Gossip,
     aggregations,
     channels,
+    compose,
     compressors,
     estimators,
     local,
@@ -28,7 +29,6 @@ from jaxfl.parts import (
     servers,
 )
 from jaxfl.privacy.events import Event, Mean, Sampling, Unproven
-from jaxfl.rounds import Gossip
 from jaxfl.rounds.gossip import averaging
 
 pytestmark = pytest.mark.once
@@ -63,7 +63,7 @@ OF_A_SERVER = stated(lambda facts: facts.n, trust="trusted_server")
 
 def own(event: Any = None, body: Any = None, numbers: Any = None, **parts: Any) -> Algorithm:
     parts = {"estimator": WHOLE, "server": servers.descent(), **parts}
-    plan = jaxfl.algorithms.plain(**{"clip": 1.0, "eps": 1.0, "lr": 1.0, **(numbers or {})})
+    plan = jaxfl.parts.plain(**{"clip": 1.0, "eps": 1.0, "lr": 1.0, **(numbers or {})})
     return compose("mine", "", "", body or federated(**parts), plan, event=event)
 
 
@@ -116,7 +116,7 @@ def replaced() -> Algorithm:
 
 
 def gossip() -> Algorithm:
-    parts = WHOLE, QUIET, compressors.identity(), averaging(), jaxfl.graphs.ring()
+    parts = WHOLE, QUIET, compressors.identity(), averaging(), jaxfl.parts.graphs.ring()
     return own(body=Gossip(*parts))
 
 
@@ -225,7 +225,7 @@ def test_an_audit_of_a_network_sees_points() -> None:
 
 def with_numbers(numbers: dict[str, float], **parts: Any) -> Algorithm:
     body = federated(**{"estimator": WHOLE, "server": servers.descent(), **parts})
-    return compose("mine", "", "", body, jaxfl.algorithms.plain(clip=1.0, lr=1.0, **numbers))
+    return compose("mine", "", "", body, jaxfl.parts.plain(clip=1.0, lr=1.0, **numbers))
 
 
 def test_draws_and_noise_of_ones_own_are_audited_too() -> None:
@@ -269,13 +269,13 @@ def event(values, facts):
 def quiet():
     draw = lambda key, std, like: std / 100 * jax.random.normal(key, like.shape)
     mechanism = mechanisms.gaussian()._replace(name="mine", draw=draw)
-    body = jaxfl.rounds.Federated(
+    body = jaxfl.parts.Federated(
         estimators.minibatch(sampling.full()), mechanism, compressors.random_k(),
         channels.direct(), servers.descent(), sampling.everyone(),
     )
-    plan = jaxfl.algorithms.plain(clip=1.0, sigma=1.0, lr=1.0, k=21, omega=0.0, alpha=2.0)
-    own = (jaxfl.types.Param("alpha", "its author's"),)
-    return jaxfl.algorithms.compose("quiet", "", "", body, plan, own, event=event)
+    plan = jaxfl.parts.plain(clip=1.0, sigma=1.0, lr=1.0, k=21, omega=0.0, alpha=2.0)
+    own = (jaxfl.parts.Param("alpha", "its author's"),)
+    return jaxfl.parts.compose("quiet", "", "", body, plan, own, event=event)
 """
 
 
