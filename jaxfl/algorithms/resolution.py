@@ -103,7 +103,7 @@ def planned(algorithm: Algorithm, given: Mapping[str, Any], facts: ProblemFacts)
     with blamed(f"The plan of {algorithm.name!r}"):
         plan = algorithm.plan(given, facts)
     returned = lambda: f"The plan of {algorithm.name!r} returns {described(plan)}"  # noqa: E731
-    require(isinstance(plan, Plan), returned, "return a Plan, as that of jaxfl.algorithms.plain")
+    require(isinstance(plan, Plan), returned, "return a Plan, as that of jaxfl.parts.plain")
     plan = plan._replace(given=given)
     _check_defaults(algorithm, plan)
     T = int(plan.values["rounds"])

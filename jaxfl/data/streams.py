@@ -62,6 +62,10 @@ def mapped(
     """Clients whose samples stay on disk: leaves (n, m, ...), as `numpy.load(file, mmap_mode="r")`.
 
     The host fetches only what a round or a metric reads; float64 becomes float32.
+
+    >>> features, labels = np.zeros((3, 4, 2)), np.zeros((3, 4), int)
+    >>> mapped((features, labels), classes=2).count
+    array([4, 4, 4], dtype=int32)
     """
     leaves, treedef = jax.tree.flatten(arrays)
     n, m = stacked("The arrays on disk", leaves)

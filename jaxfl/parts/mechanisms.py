@@ -58,7 +58,7 @@ def gaussian(multiples: tuple[float, ...] = ()) -> Mechanism:
     """xi ~ N(0, sigma^2 I) added to the estimate, ``sigma`` on the scale of the released mean.
 
     With ``multiples``, which are public, client i adds ``multiples[i]`` times as much: see
-    :func:`jaxfl.algorithms.with_budgets`.
+    :func:`jaxfl.parts.with_budgets`.
     """
     for each in multiples:
         number("multiple", each, above=0, below=LARGEST)

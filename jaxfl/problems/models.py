@@ -92,21 +92,33 @@ def logistic(
 def least_squares(
     features: int, *, regularizer: Reg = None, constraint: Set = None, init: Init = "zeros"
 ) -> Model:
-    """``f_j(x) = (a_j . x - y_j)^2 / 2``; ``L = max ||a||^2`` plus the regularizer's."""
+    """``f_j(x) = (a_j . x - y_j)^2 / 2``; ``L = max ||a||^2`` plus the regularizer's.
+
+    >>> least_squares(8).dim
+    8
+    """
     return _linear("least_squares", features, regularizer, constraint, init)
 
 
 def hinge(
     features: int, *, regularizer: Reg = None, constraint: Set = None, init: Init = "zeros"
 ) -> Model:
-    """``f_j(x) = max(0, 1 - s_j a_j . x)``, ``s_j = 2 y_j - 1``, labels {0, 1}; not smooth."""
+    """``f_j(x) = max(0, 1 - s_j a_j . x)``, ``s_j = 2 y_j - 1``, labels {0, 1}; not smooth.
+
+    >>> hinge(8, constraint="ball:1").dim
+    8
+    """
     return _linear("hinge", features, regularizer, constraint, init)
 
 
 def absolute(
     features: int, *, regularizer: Reg = None, constraint: Set = None, init: Init = "zeros"
 ) -> Model:
-    """``f_j(x) = |a_j . x - y_j|``; not smooth."""
+    """``f_j(x) = |a_j . x - y_j|``; not smooth.
+
+    >>> absolute(8, regularizer="l2:0.1").dim
+    8
+    """
     return _linear("absolute", features, regularizer, constraint, init)
 
 
@@ -352,6 +364,9 @@ def resnet_gn(
     A convolution of 3x3, then for each width of ``channels`` so many ``blocks`` of two convolutions
     around which the input is added, the first block of each later width with stride 2; the mean over
     pixels, and a dense layer.  ``shape`` is that of an image, as in `cnn`.
+
+    >>> resnet_gn((32, 32, 3), 10).dim > 10_000
+    True
     """
     image, filters = _image(shape), _widths("channels", channels)
     blocks, groups = whole("blocks", blocks, 1), whole("groups", groups, 1)
@@ -395,6 +410,9 @@ def char_lstm(
 
     Characters are integers below ``classes``; each has ``embedding`` numbers.  A dense layer of the
     last step's output gives one output for each character [Caldas et al., 2018].
+
+    >>> char_lstm(20, 80).dim > 10_000
+    True
     """
     one: Any = features[0] if isinstance(features, tuple) and len(features) == 1 else features
     length = whole("features", one, 1)

@@ -64,7 +64,11 @@ def unconstrained() -> Constraint:
 
 @made
 def nonconvex(strength: float = 0.2) -> Regularizer:
-    """``lambda sum_j x_j^2 / (1 + x_j^2)`` [SoteriaFL]; curvature in [-lambda/2, 2 lambda]."""
+    """``lambda sum_j x_j^2 / (1 + x_j^2)`` [SoteriaFL]; curvature in [-lambda/2, 2 lambda].
+
+    >>> nonconvex(0.2).name
+    'nonconvex:0.2'
+    """
     strength = nonnegative("strength", strength)
     return Regularizer(
         f"nonconvex:{strength:g}",
@@ -76,18 +80,30 @@ def nonconvex(strength: float = 0.2) -> Regularizer:
 
 @made
 def l2(strength: float) -> Regularizer:
-    """``lambda/2 ||x||^2``."""
+    """``lambda/2 ||x||^2``.
+
+    >>> l2(0.1).name
+    'l2:0.1'
+    """
     strength = nonnegative("strength", strength)
     return Regularizer(f"l2:{strength:g}", lambda x: strength / 2 * jnp.sum(x**2), strength)
 
 
 def ball(radius: float, centre: float | Sequence[float] = 0.0) -> Constraint:
-    """``||x - c|| <= r``, of diameter 2r."""
+    """``||x - c|| <= r``, of diameter 2r.
+
+    >>> ball(1.0).name
+    'ball:1'
+    """
     return _ball(positive("radius", radius), _hashable("centre", centre))
 
 
 def box(low: float | Sequence[float], high: float | Sequence[float]) -> Constraint:
-    """``low_j <= x_j <= high_j``, numbers or one of each per coordinate."""
+    """``low_j <= x_j <= high_j``, numbers or one of each per coordinate.
+
+    >>> box(-1.0, 1.0).diameter(4)
+    4.0
+    """
     l, h = _hashable("low", low), _hashable("high", high)
     ends = np.size(l), np.size(h)
     alike = not np.ndim(l) * np.ndim(h) or ends[0] == ends[1]

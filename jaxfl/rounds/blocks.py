@@ -68,6 +68,10 @@ class RoundContext(NamedTuple):
     hp: Hyper
     rate: Array  # r/n
 
+    def noise_key(self, me: ClientBlock) -> Key:
+        """The key of the noise of one client in this round."""
+        return jax.random.fold_in(at(self.keys.noise, self.t), me.index)
+
 
 class ClientBlock(NamedTuple):
     """The clients of a round, or of a block of it; leaves (r, ...)."""

@@ -108,6 +108,9 @@ class Table(NamedTuple):
     notes: tuple[str, ...] = ()
     best: frozenset[int] = frozenset()
 
+    def __repr__(self) -> str:
+        return self.text()
+
     def text(self) -> str:
         """Plain text without colours, one line per row."""
         from rich.console import Console

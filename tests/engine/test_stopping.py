@@ -61,7 +61,7 @@ PRIVATE = [
 
 @pytest.mark.parametrize(("name", "stop", "given"), PRIVATE, ids=range(len(PRIVATE)))
 def test_what_reads_private_data_without_noise_proves_nothing(
-    name: str, stop: jaxfl.Stop, given: Any, tmp_path: Path
+    name: str, stop: dict[str, float], given: Any, tmp_path: Path
 ) -> None:
     """Nor of what goes on without the rule: in memory, or in the folder; nor in a sweep."""
     run = ran(4, name, stop=stop, out=tmp_path / "run", **given)
@@ -174,7 +174,7 @@ def test_a_clients_own_noisy_loss_moves_by_the_whole_bound(adjacency: Any, both:
     rows = Sampling("full", 1, 1)
     event = Event(rows, Mean(G), sigma, T, "client", adjacency, "local_transcript")
     facts = ProblemFacts(n=5, m=10, m_max=12, d=8, rounds=T, smoothness=None)
-    rule = stopping.rule(dict(loss=0.1, bound=B, sigma=s), 0, T, 3)
+    rule = stopping.rule(stopping.Stop(loss=0.1, bound=B, sigma=s), 0, T, 3)
     found = stopping.checked(event, stopping.checks({"stop": [rule]}, T), facts)
     checks = 6  # after rounds 3, 6, ..., 18
     mu = math.sqrt(T * (both * G / sigma) ** 2 + checks * (B / s) ** 2)
@@ -187,7 +187,7 @@ def test_phases_pay_for_every_check() -> None:
     problem = dataclasses.replace(problem, count=jnp.full(3, 38, jnp.int32))
     run = jaxfl.simulate("localized_mbsgd", problem, KEY, 8, eps=1.0)
     bare = run.privacy().proven
-    run.settings["stop"] = [stopping.rule(dict(0.1, bound=1.0, sigma=1.0), 0, 8, 1)]
+    run.settings["stop"] = [stopping.rule(stopping.Stop(0.1, bound=1.0, sigma=1.0), 0, 8, 1)]
     event = run.event(8)
     assert epsilon(event, run.values["delta"]).eps > bare
     assert len(event.events) > 1
@@ -227,7 +227,7 @@ def test_metrics_of_held_out_data_read_no_record() -> None:
 SILENT = [
     ({"stop": dict(loss=1.0, sigma=1.0)}, "belong together"),
     ({"stop": dict(bits=1.0, bound=1.0)}, "belong together"),
-    ({"stop": dict(1.0, bound=1.0, sigma=1.0), "metrics_on": "test"}, "on the test data"),
+    ({"stop": dict(loss=1.0, bound=1.0, sigma=1.0), "metrics_on": "test"}, "on the test data"),
     ({"metrics_on": "validation"}, "has none"),
     ({"metrics_on": "mine"}, "metrics_on"),
 ]

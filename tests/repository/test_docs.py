@@ -83,7 +83,11 @@ def test_links_of_the_readme_lead_somewhere() -> None:
     assert {link.partition("/main/")[2] for link in absolute} >= {*relative}
 
 
-PAGES = ("README.md", "docs/your-data.md", "docs/your-own.md", "docs/coming-from.md")
+REFERENCE = (
+    f"docs/reference/{name}.md"
+    for name in ("algorithms", "parts", "privacy", "results", "runs", "testing")
+)
+PAGES = ("README.md", "docs/your-data.md", "docs/your-own.md", "docs/coming-from.md", *REFERENCE)
 
 
 @pytest.mark.parametrize("page", PAGES)

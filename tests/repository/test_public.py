@@ -1,5 +1,6 @@
 """What a public project needs: metadata, workflows whose scripts exist, links, versions that agree."""
 
+import json
 import re
 import subprocess
 import tomllib
@@ -13,6 +14,7 @@ import jaxfl
 
 pytestmark = pytest.mark.once
 
+PYTHON = re.compile(r"```python\n(.*?)```", re.DOTALL)
 WORKFLOWS = sorted((ROOT / ".github/workflows").glob("*.yml"))
 NEEDED = {"tests", "docs", "wheels", "publish", "slow", "accelerators", "vulnerabilities"}
 
@@ -82,3 +84,35 @@ def test_the_conda_recipe_asks_for_what_the_package_does() -> None:
     built = {line.replace(" ", "") for line in re.findall(r"- (hatch.*)", recipe)}
     assert built == {*project["build-system"]["requires"]}
     assert f'version: "{jaxfl.__version__}"' in recipe
+
+
+MODULES = ("data", "models", "parts", "privacy", "testing", "theory", "views")
+MOST = 120  # names to learn, the constructors in the modules of jaxfl.parts left out
+
+
+def examples() -> str:
+    """The Python of the pages and of the notebooks."""
+    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
+    blocks = [block for page in pages for block in PYTHON.findall(page.read_text("utf-8"))]
+    for notebook in (ROOT / "notebooks").glob("*.ipynb"):
+        cells = json.loads(notebook.read_text("utf-8"))["cells"]
+        blocks += ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
+    return "\n".join(blocks)
+
+
+def test_public_names_are_few_and_each_has_an_example() -> None:
+    code = examples()
+    names = [
+        (jaxfl, "jaxfl", name) for name in jaxfl.__all__ if name not in ("__version__", *MODULES)
+    ]
+    for module in MODULES:
+        names += [(getattr(jaxfl, module), module, name) for name in getattr(jaxfl, module).__all__]
+    assert len(names) <= MOST, len(names)
+
+    def shown(of: Any, module: str, name: str) -> bool:
+        doc = "\n".join(re.findall(r"^ *>>> .*", getattr(of, name).__doc__ or "", re.MULTILINE))
+        imported = rf"from jaxfl(\.{module})? import (\([^)]*|[^\n]*)\b{name}\b"
+        used = rf"\b{module}\.{name}\b|{imported}"
+        return bool(re.search(used, code) or re.search(rf"\b{name}\(", doc))
+
+    assert [f"{module}.{name}" for of, module, name in names if not shown(of, module, name)] == []
