@@ -38,6 +38,9 @@ def execute(path: Path, folder: Path, checks: str = "") -> Any:
         record_timing=False,  # which would change with every run
         resources={"metadata": {"path": str(folder)}},
     ).execute(env=os.environ | {"PYTHONPATH": str(here), "IPYTHONDIR": str(folder)})
+    for cell in cells:  # nothing is left of a progress bar
+        if cell.cell_type == "code":
+            cell.outputs = [o for o in cell.outputs if o.get("data") != {"text/plain": ""}]
     notebook.cells = cells
     notebook.metadata.pop("language_info", None)  # names the version of this Python
     return notebook

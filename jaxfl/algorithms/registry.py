@@ -24,6 +24,7 @@ from jaxfl.algorithms import (
 from jaxfl.algorithms.composition import clipping_as, stored
 from jaxfl.algorithms.paper import Paper
 from jaxfl.algorithms.roles import ROLES, check_parts, named, names_of
+from jaxfl.core.equations import EQUATIONS, equation_of
 from jaxfl.core.errors import InputError, require, shown
 from jaxfl.core.identity import by_identity
 from jaxfl.core.params import closest, known
@@ -112,6 +113,8 @@ def _register(kind: str, constructor: F) -> F:
         "give defaults",
     )
     TABLES[kind][name] = loader(constructor) if kind == "data" else constructor
+    if kind == "algorithm":
+        EQUATIONS[name] = equation_of(inspect.getdoc(constructor) or "")
     return constructor
 
 

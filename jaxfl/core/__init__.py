@@ -5,6 +5,8 @@
 * :mod:`~jaxfl.core.checks` -- validators of types, options and arrays
 * :mod:`~jaxfl.core.derivatives` -- derivatives of loops of traced length, and sentences where there
   are none
+* :mod:`~jaxfl.core.display` -- displays in notebooks: tables, small curves, equations, progress
+* :mod:`~jaxfl.core.equations` -- the equations of docstrings as LaTeX
 * :mod:`~jaxfl.core.errors` -- the error that tells a user about a mistake in the input
 * :mod:`~jaxfl.core.files` -- reading files with readable errors, and replacing them atomically
 * :mod:`~jaxfl.core.foreign` -- code of the user's own: where its modules are, where it prints, and what

@@ -1,4 +1,8 @@
-"""Progress: a bar on a terminal, a changing line in a notebook, lines in a log."""
+"""Progress: a bar on a terminal, one in a notebook, lines in a log.
+
+The bar of a notebook is HTML on IPython's display, which every notebook has; that of rich needs ipywidgets
+to change in place.  Both bars go when the work is done.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
+from jaxfl.core.display import progress
 from jaxfl.core.errors import printable, require
 
 __all__ = ["Bar", "amount", "duration", "plural", "watching"]
@@ -55,7 +60,7 @@ class Bar:
         if _in_notebook():
             from IPython.display import display
 
-            self.cell = display({"text/plain": "starting"}, raw=True, display_id=True)
+            self.cell = display(_shown_in_notebook("starting"), raw=True, display_id=True)
         elif sys.stderr.isatty():
             self.bar = _terminal()
             self.bar.start()
@@ -73,7 +78,7 @@ class Bar:
         if self.bar is not None:
             self.bar.reset(self.task, total=None, description=printable(words), note="")
         elif self.cell is not None:
-            self.cell.update({"text/plain": words}, raw=True)
+            self.cell.update(_shown_in_notebook(words), raw=True)
         else:
             self.say(words)
 
@@ -92,7 +97,7 @@ class Bar:
         if self.cell is not None:
             if end or now - self.shown_at > REFRESH:
                 self.shown, self.shown_at = done, now
-                self.cell.update({"text/plain": line}, raw=True)
+                self.cell.update(_shown_in_notebook(line, done, total), raw=True)
         elif end or done - self.shown >= total / LINES or now - self.shown_at > SECONDS:
             self.shown, self.shown_at = done, now
             self.say(line)
@@ -100,6 +105,8 @@ class Bar:
     def __exit__(self, *error: object) -> None:
         if self.bar is not None:
             self.bar.stop()
+        if self.cell is not None:
+            self.cell.update({"text/plain": ""}, raw=True)
 
 
 def amount(number: float) -> str:
@@ -121,6 +128,10 @@ def duration(seconds: float) -> str:
     if seconds < 6000:
         return f"{seconds / 60:.1f} min" if seconds < 600 else f"{seconds / 60:.0f} min"
     return f"{seconds / 3600:.1f} h"
+
+
+def _shown_in_notebook(words: str, done: int = 0, total: int = 0) -> dict[str, str]:
+    return {"text/plain": words, "text/html": progress(done, total, words)}
 
 
 def _terminal() -> Any:

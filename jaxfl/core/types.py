@@ -28,6 +28,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxfl.core import display
 from jaxfl.core.errors import InputError
 from jaxfl.core.identity import compared_by_identity
 from jaxfl.core.meshes import by_clients
@@ -553,17 +554,24 @@ class Problem:
         """
         return by_clients(self, mesh, axis)
 
-    def __repr__(self) -> str:
+    def _said(self) -> dict[str, str]:
+        """What identifies the problem, by name."""
         try:
             least, most = int(np.min(self.count)), self.m_max
-            sizes = f"n={self.n}, m={most if least == most else f'{least} to {most}'}"
-        except (
-            AttributeError,
-            IndexError,
-            TypeError,
-        ):  # other leaves in place of arrays, as in in_axes
-            sizes = "no data"
-        return f"Problem({self.name!r}, {sizes}, d={self.model.dim}, model={self.model.name!r})"
+            sizes = {"n": f"{self.n}", "m": f"{most}" if least == most else f"{least} to {most}"}
+        except (AttributeError, IndexError, TypeError):  # other leaves than arrays, as in in_axes
+            sizes = {}
+        return {**sizes, "d": f"{self.model.dim}", "model": repr(self.model.name)}
+
+    def __repr__(self) -> str:
+        said = self._said()
+        words = ["no data"] * ("n" not in said) + [f"{k}={v}" for k, v in said.items()]
+        return f"Problem({self.name!r}, {', '.join(words)})"
+
+    def _repr_html_(self) -> str:
+        names = {"n": "clients", "m": "records of a client", "d": "parameters"}
+        rows = [(names.get(name, name), word) for name, word in self._said().items()]
+        return display.table(f"Problem {self.name}", rows)
 
 
 def nothing(values: Values, about: Any) -> dict[str, Any]:
@@ -1228,6 +1236,12 @@ class Algorithm(NamedTuple):
     def __repr__(self) -> str:
         parts = "".join(f", {role}={name!r}" for role, name in self.parts if role in SHOWN_ROLES)
         return f"Algorithm({self.name!r}{parts})"
+
+    def _repr_html_(self) -> str:
+        rows = [("paper", self.paper), *self.parts]
+        rows.append(("hyper-parameters", ", ".join(param.name for param in self.params)))
+        title = f"{self.name}: {self.summary}"
+        return display.table(title, rows, above=display.equation(self.name))
 
 
 document_all(__name__)

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from jaxfl.core import display
 from jaxfl.core.errors import DivergedWarning, JaxflWarning
 from jaxfl.core.schedules import Pieces
 from jaxfl.core.secret import salted
@@ -102,21 +103,32 @@ class Record:
     points: tuple[tuple[int, Any], ...] = ()  # models at which gradients are measured, by round
 
     def __repr__(self) -> str:
+        return f"Run({', '.join(self._said().values())})"
+
+    def _said(self) -> dict[str, str]:
         """No accountant runs: eps is what sigma was calibrated for, or what a formula claims."""
         n, m, d, values = self.facts.n, self.facts.m_max, self.facts.d, self.values
-        words = [f"{self.algorithm.name!r} on {self.problem.name!r}, n={n}, m={m}, d={d}"]
+        said = {"run": f"{self.algorithm.name!r} on {self.problem.name!r}, n={n}, m={m}, d={d}"}
         t, planned = self.log.rounds[-1] if self.log.rounds else 0, int(values["rounds"])
-        words.append(f"round {t} of {max(t, planned)}")
+        said["round"] = f"round {t} of {max(t, planned)}"
         if self.log.rounds:
-            words.append(f"loss {float(self.log.metrics[-1]['loss']):.5g}")
+            said["loss"] = f"loss {float(self.log.metrics[-1]['loss']):.5g}"
         if not self.standing.claims and "sigma" in values:
-            words.append("no eps proven")
+            said["privacy"] = "no eps proven"
         elif {"eps", "delta"} <= values.keys() and t <= planned and not self._exposed():
             kind = "calibrated" if self.sources["sigma"].origin is Origin.CALIBRATED else "claimed"
-            said = {Kind.STATED: "user's event, ", Kind.PROBED: "user's parts, "}
-            kind = said.get(self.standing.kind, "") + kind
-            words.append(f"{kind} eps={values['eps']:.4g} at delta={values['delta']:.3g}")
-        return f"Run({', '.join([*words, self.ended.split(':')[0]])})"
+            by = {Kind.STATED: "user's event, ", Kind.PROBED: "user's parts, "}
+            kind = by.get(self.standing.kind, "") + kind
+            said["privacy"] = f"{kind} eps={values['eps']:.4g} at delta={values['delta']:.3g}"
+        return said | {"end": self.ended.split(":")[0]}
+
+    def _repr_html_(self) -> str:
+        """The words of the text, the curve of the loss, and the equation."""
+        rows = [(name, word.removeprefix(f"{name} ")) for name, word in self._said().items()]
+        if self.log.rounds:
+            curve = display.sparkline(self.metrics["loss"], "loss against rounds")
+            rows[3:3] = ("", curve), ("uplink", f"{self.totals['uplink_bits']:,.0f} bits")
+        return display.table("Run", rows, above=display.equation(self.algorithm.name))
 
     @property
     def warnings(self) -> list[str]:

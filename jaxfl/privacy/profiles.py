@@ -112,8 +112,8 @@ class WithReplacement:
 
     With q' = 1 - pi_0, gamma' = e^eps, gamma = 1 + (gamma' - 1)/q', beta = gamma'/gamma::
 
-        H(eps) <= q' [ (1 - beta) H_gamma(sum_k (pi_k/q') N(2kg) || N(0))
-                       + beta sum_k (pi_k/q') delta_Gauss(ln gamma; 2kg) ]
+        H(eps) <= q' [ (1 - beta) H_gamma(sum_k (pi_k/q') N(2 k g) || N(0))
+                       + beta sum_k (pi_k/q') delta_Gauss(ln gamma; 2 k g) ]
 
     a tightening of Balle, Barthe and Gaboardi (2018), Theorem 10, which bounds the first term like
     the second: conditioned on no draw of the record both worlds agree, and by advanced joint

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from jaxfl.core import display
 from jaxfl.privacy import dp_event as exports
 from jaxfl.privacy.accountants import STATUS, epsilon
 from jaxfl.privacy.accountants import delta as delta_of
@@ -59,28 +60,42 @@ class Report(NamedTuple):
         )
 
     def __str__(self) -> str:
-        status = f" ({STATUS[self.status]})" if self.status else ""
-        nothing = math.isinf(self.proven)
-        proven = "none" if nothing else f"eps {self.proven:.4g}"
-        how = "stated  " if self.status == Status.STATED else "proven  "
-        lines = [f"{how} {proven} at delta {self.delta:.3g}: {self.method}{status}"]
-        if words := "" if nothing else protects(self.event):
-            lines += [f"protects {words}", f"assumes  {PUBLIC}"]
-        if self.claimed is not None:
-            source = f" [{self.source}]" * bool(self.source)
-            lines.append(f"claimed  eps {self.claimed:.4g}{source}")
-            if not nothing:
-                lines[-1] += (
-                    f". The accountant proves this eps at delta {self.delta_at_claimed:.3g}."
-                )
-        failed = [condition for condition in self.conditions if condition.holds is False]
-        lines += [f"         a condition of the claim {condition}" for condition in failed]
+        lines = [f"{name:<9}{words}" for name, words in self._rows()]
         if self.flag:
-            usual = "nothing proves the claim" if nothing else "the claim is below the proof"
-            lines.insert(0, f"RED FLAG: {self.note or usual}")
+            lines.insert(0, f"RED FLAG: {self._alarm()}")
         elif self.note:
             lines.append(self.note)
         return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        title = f"RED FLAG: {self._alarm()}" if self.flag else "Privacy"
+        return display.table(
+            title, self._rows(), notes=[self.note] * bool(self.note and not self.flag)
+        )
+
+    def _rows(self) -> list[tuple[str, str]]:
+        """What is proven, whom it protects, and what is claimed, each with its name."""
+        status = f" ({STATUS[self.status]})" if self.status else ""
+        nothing = math.isinf(self.proven)
+        proven = "none" if nothing else f"eps {self.proven:.4g}"
+        how = "stated" if self.status == Status.STATED else "proven"
+        rows = [(how, f"{proven} at delta {self.delta:.3g}: {self.method}{status}")]
+        if words := "" if nothing else protects(self.event):
+            rows += [("protects", words), ("assumes", PUBLIC)]
+        if self.claimed is not None:
+            claim = f"eps {self.claimed:.4g}" + f" [{self.source}]" * bool(self.source)
+            at = f". The accountant proves this eps at delta {self.delta_at_claimed or 0:.3g}."
+            rows.append(("claimed", claim + at * (not nothing)))
+        failed = [condition for condition in self.conditions if condition.holds is False]
+        return rows + [("", f"a condition of the claim {condition}") for condition in failed]
+
+    def _alarm(self) -> str:
+        usual = (
+            "nothing proves the claim"
+            if math.isinf(self.proven)
+            else "the claim is below the proof"
+        )
+        return self.note or usual
 
 
 def report(

@@ -4,6 +4,7 @@
   assumptions
 * :mod:`~jaxfl.views.cells` -- the axes of a sweep, its cells, and their values at their last
   rounds
+* :mod:`~jaxfl.views.explorer` -- a picture of a sweep in a notebook that follows sliders
 * :mod:`~jaxfl.views.ink` -- the drawing kit of all pictures: frames, legends, panels of lines,
   axes, files
 * :mod:`~jaxfl.views.plots` -- the pictures of results: fronts of a metric and bits, heat maps, and
@@ -17,6 +18,7 @@
 * :mod:`~jaxfl.views.words` -- numbers, units and names of axes as texts
 """
 
+from jaxfl.views.explorer import explore
 from jaxfl.views.plots import draw, figures
 from jaxfl.views.selection import select
 from jaxfl.views.statements import cards, trade_off
@@ -26,6 +28,7 @@ __all__ = [
     "cards",
     "compare",
     "draw",
+    "explore",
     "figures",
     "select",
     "table",

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
+from jaxfl.core import display
 from jaxfl.core.errors import printable, require
 from jaxfl.core.links import Links
 from jaxfl.core.params import number as in_range
@@ -46,6 +47,7 @@ SETTINGS = {name: name for name in ("algorithm", "problem", "model", "dtype", "n
 SETTINGS["objective"] = "objective (regularizer, constraint or size)"
 LEFT_OUT = ("eps", "delta", "noise_constant")  # the proven eps follows from them
 SAME = {"protects": "protection", "delta_of_eps": "δ", "level": "ε"}
+ROWS = 200  # that a notebook shows
 LISTED = 4  # cells of one side alone that a note names
 
 
@@ -101,12 +103,16 @@ class Column(NamedTuple):
 
 
 class Table(NamedTuple):
-    """Columns, with ``notes`` below.  The ``best`` rows are bold, with a star; in CSV they are a column."""
+    """Columns, with ``notes`` below.  The ``best`` rows are bold, with a star; in CSV they are a column.
+
+    A notebook shows it as HTML, with the ``curves`` of the loss, one for each row.
+    """
 
     title: str
     columns: tuple[Column, ...]
     notes: tuple[str, ...] = ()
     best: frozenset[int] = frozenset()
+    curves: tuple[Sequence[float], ...] = ()
 
     def __repr__(self) -> str:
         return self.text()
@@ -180,6 +186,16 @@ class Table(NamedTuple):
                 cells = [rf"\textbf{{{cell}}}" if cell is name else cell for cell in cells]
             lines.append(" & ".join(cells) + r" \\")
         return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"]) + "\n"
+
+    def _repr_html_(self) -> str:
+        drawn = bool(self.curves)
+        heads = [column.heading for column in self.columns] + ["loss against rounds"] * drawn
+        ends = [[display.sparkline(curve, "loss against rounds")] for curve in self.curves[:ROWS]]
+        rows = self._rows()
+        shown = [[*row, *end] for row, end in zip(rows, ends or [[]] * len(rows), strict=False)]
+        more = len(rows) - ROWS
+        notes = [f"{plural(more, 'more row')}: see to_pandas()."] * (more > 0) + [*self.notes]
+        return display.table(self.title, shown[:ROWS], heads, notes=notes, bold=self.best)
 
     def markdown(self) -> str:
         """The rows alone."""
@@ -259,6 +275,7 @@ def table(
     :func:`to_target` adds what reaching the target took.  Marked is the best row for each problem
     and eps, by the criterion of :func:`~jaxfl.views.select`.  ``labels`` renames algorithms, axes, their
     values, and metrics.  ``card`` adds mu and the power of attacks [:class:`.privacy.statements.Card`].
+    In a notebook a curve of the loss ends each row.
     """
     grid = Grid.of(relabelled(ds, labels or {}))
     groups, reached = grid.groups(), {} if targets is None else targets.data_vars
@@ -272,7 +289,8 @@ def table(
     best, rivals = _best(grid, rule)
     notes = [f"* {rule.words} of {rivals}."] * bool(best) + remarks(grid)
     notes += ["± standard error over seeds."] * (grid.ds.sizes["seed"] > 1)
-    return Table(grid.heading(), tuple(columns), tuple(filter(None, notes)), best)
+    curves = grid.flat(grid.ds[["loss"]])["loss"].mean("seed").values
+    return Table(grid.heading(), tuple(columns), tuple(filter(None, notes)), best, tuple(curves))
 
 
 def shown_metrics(grid: Grid, names: Sequence[str] | None) -> list[str]:

@@ -23,12 +23,14 @@ def test_a_log_gets_ten_lines_and_quiet_none(capsys):
     assert (told.out, told.err.splitlines()) == ("", ["head", "compiling", *hundreds])
 
 
-def test_a_notebook_has_one_line_that_changes(monkeypatch):
+def test_a_notebook_has_one_bar_that_changes_and_goes(monkeypatch):
     shown: list[Any] = []
+    html: list[str] = []
 
     class ZMQInteractiveShell:
         def update(self, data: dict[str, str], raw: bool) -> None:
             shown.append(data["text/plain"])
+            html.append(data.get("text/html", ""))
 
     def display(data: dict[str, str], raw: bool, display_id: bool) -> ZMQInteractiveShell:
         shown.append(data["text/plain"])
@@ -42,9 +44,13 @@ def test_a_notebook_has_one_line_that_changes(monkeypatch):
     with Bar() as bar:
         bar.doing("compiling 1 of 2")
         for done in range(101):
-            bar.update(done, 100, "words", "a note")
+            bar.update(done, 100, "words", "a <note>")
     assert shown[:2] == ["starting", "compiling 1 of 2"]
-    assert shown[-1] == "round 100/100, words, a note"
+    assert shown[-2:] == ["round 100/100, words, a <note>", ""]
+    assert '<progress value="100" max="100"' in html[-2]
+    assert "a &lt;note&gt;" in html[-2]
+    assert "<progress style" in html[0]
+    assert html[-1] == ""
     assert len(shown) < 50  # not once for every update
 
 

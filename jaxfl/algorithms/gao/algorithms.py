@@ -107,7 +107,7 @@ def localized_subgradient(**parts: Unpack[Parts]) -> Algorithm:
 
         for i = 1..tau, on n_i = floor(n/2^i) fresh records of each silo:
             minimise (1/(n_i N)) sum f(w; x) + lambda_i/2 |w - w_{i-1}|^2
-            by mb_subgradient, from w_{i-1},  lambda_i = 1/(eta_i n_i),  eta_i = eta/2^{ip}
+            by mb_subgradient, from w_{i-1},  lambda_i = 1/(eta_i n_i),  eta_i = eta/2^{i p}
     """
     return _algorithm("localized_subgradient", Variant("subgradient", True), **parts)
 
@@ -115,7 +115,7 @@ def localized_subgradient(**parts: Unpack[Parts]) -> Algorithm:
 def localized_mbsgd(**parts: Unpack[Parts]) -> Algorithm:
     """Localized MB-SGD: :func:`localized_accelerated_mbsgd` with projected minibatch SGD inside::
 
-        w <- Pi(w - lr/(1 + lr lambda_i) (v + lambda_i (w - w_{i-1}))),  v the noisy gradient at w
+        w <- Pi(w - eta/(1 + eta lambda_i) (v + lambda_i (w - w_{i-1}))),  v the noisy gradient at w
 
     As the paper's experiments run it [section 4]; the regularizer's step is implicit, and stable for
     any lambda_i.

@@ -159,7 +159,7 @@ def accelerated_step(beta: float, V2: float, D: float, rounds: int) -> float:
 
 def subgradient_eta(s: IsrlSetting) -> Number:
     """``eta = (D sqrt(M)/L) min(1/sqrt(n), eps/sqrt(d ln(1/delta)))``  [(35)];
-    ``eta_i = eta/2^{ip}``, ``lambda_i = 1/(eta_i n_i)``."""
+    ``eta_i = eta/2^{i p}``, ``lambda_i = 1/(eta_i n_i)``."""
     least = np.minimum(1 / np.sqrt(s.n), s.eps / np.sqrt(s.d * s.log))
     return s.D * np.sqrt(s.silos) / s.L * least
 

@@ -193,7 +193,8 @@ def skellam_fedavg(noise_std: float = 1024.0, bits: int = 32, **parts: Unpack[Pa
 def discrete_fedavg(noise_std: float = 1024.0, bits: int = 32, **parts: Unpack[Parts]) -> Algorithm:
     """FedAvg with discrete Gaussian noise in a secure sum of integers [Kairouz, Liu, Steinke, ICML 2021]::
 
-        c_i = round(H D g_i/p) + Z_i  mod 2^bits,  P[Z_i = k] ~ exp(-k^2/(2 s^2)),  s = noise_std = sigma/p
+        c_i = round(H D g_i/p) + Z_i  mod 2^bits,  s = noise_std = sigma/p
+        P[Z_i = k] proportional to exp(-k^2/(2 s^2))
         x <- x - (eta_g/r) p D H^T sum_{i in S} c_i
 
     All else is as in :func:`skellam_fedavg`.  Sums of such noise are nearly of the same kind, and the proof

@@ -1,0 +1,96 @@
+"""Displays in notebooks: a table, the curve of a metric, an equation.
+
+Colours are those of the page around, light or dark.  Texts are escaped, and MathJax leaves them alone.
+"""
+
+from __future__ import annotations
+
+import html
+import math
+from collections.abc import Collection, Iterable, Sequence
+
+from jaxfl.core.equations import EQUATIONS, latex
+from jaxfl.core.errors import InputError, printable
+
+__all__ = ["Html", "equation", "progress", "sparkline", "table"]
+
+WIDTH, HEIGHT = 120, 20  # of a curve, in pixels
+POINTS = 60  # of a curve
+WIDE = 10.0  # ratio of the largest to the smallest value from which a curve is logarithmic
+PLAIN = 'class="mathjax_ignore tex2jax_ignore"'
+
+
+class Html(str):
+    """A text that is HTML already."""
+
+    __slots__ = ()
+
+
+def table(
+    title: str,
+    rows: Iterable[Sequence[str]],
+    heads: Sequence[str] = (),
+    *,
+    notes: Iterable[str] = (),
+    bold: Collection[int] = (),
+    above: str = "",
+) -> str:
+    """A table; without ``heads`` the first cell of a row is its name.  ``above`` is HTML over it."""
+    lines = [_line(heads, "th", "th")] if heads else []
+    for i, row in enumerate(rows):
+        lines.append(_line(row, "td" if heads else "th", "td", "font-weight:bold" * (i in bold)))
+    title = f"<div {PLAIN}><b>{_escaped(title)}</b></div>" if title else ""
+    said = "".join(f"<div {PLAIN}><small>{_escaped(note)}</small></div>" for note in notes)
+    body = f'<table {PLAIN} style="margin:0.3em 0">{"".join(lines)}</table>'
+    return f'<div style="overflow-x:auto">{title}{above}{body}{said}</div>'
+
+
+def equation(name: str) -> str:
+    """The equation of a registered algorithm, for MathJax; nothing for others."""
+    found = EQUATIONS.get(name)
+    if not found:
+        return ""
+    try:
+        return f"<div>$${html.escape(latex(found))}$$</div>"
+    except InputError:  # a user's, in other words
+        return f"<pre {PLAIN}>{html.escape(found)}</pre>"
+
+
+def sparkline(values: Iterable[float], label: str = "") -> Html:
+    """A curve without axes; values that are not finite are left out."""
+    pairs = [(x, float(y)) for x, y in enumerate(values)]
+    finite = [(x, y) for x, y in pairs if math.isfinite(y)]
+    if len(finite) < 2:
+        return Html("")
+    step = max(1, len(finite) // POINTS)
+    kept = [*finite[:-1:step], finite[-1]]
+    least, most = min(y for _, y in kept), max(y for _, y in kept)
+    if least > 0 and most > WIDE * least:
+        kept = [(x, math.log(y)) for x, y in kept]
+        least, most = math.log(least), math.log(most)
+    across, up = WIDTH / max(1, pairs[-1][0]), (HEIGHT - 2) / ((most - least) or 1.0)
+    points = " ".join(f"{x * across:.1f},{HEIGHT - 1 - (y - least) * up:.1f}" for x, y in kept)
+    return Html(
+        f'<svg width="{WIDTH}" height="{HEIGHT}" role="img" style="vertical-align:middle">'
+        f"<title>{_escaped(label)}</title>"
+        f'<polyline points="{points}" fill="none" stroke="currentColor" stroke-width="1.2"/></svg>'
+    )
+
+
+def progress(done: int, total: int, words: str) -> str:
+    """A bar with words beside it; without a total it only says that something happens."""
+    share = f' value="{done}" max="{total}"' if total else ""
+    return f'<div {PLAIN}><progress{share} style="width:16em"></progress> {_escaped(words)}</div>'
+
+
+def _line(cells: Sequence[str], first: str, other: str, style: str = "") -> str:
+    tags = [first, *[other] * (len(cells) - 1)]
+    inner = (
+        f'<{tag} style="text-align:left;{style}">{_escaped(cell)}</{tag}>'
+        for tag, cell in zip(tags, cells, strict=True)
+    )
+    return f"<tr>{''.join(inner)}</tr>"
+
+
+def _escaped(text: str) -> str:
+    return text if isinstance(text, Html) else html.escape(printable(text))

@@ -1,0 +1,101 @@
+"""A picture of a sweep in a notebook that follows sliders over its axes."""
+
+from __future__ import annotations
+
+import functools
+import io
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from jaxfl.core.errors import InputError, require
+from jaxfl.core.params import choice
+from jaxfl.views import ink
+from jaxfl.views.cells import Array, Grid
+from jaxfl.views.ink import Line, Panel
+from jaxfl.views.plots import ALONG, across, lines, scaled
+from jaxfl.views.words import number
+
+if TYPE_CHECKING:
+    import xarray
+    from matplotlib.figure import Figure
+
+__all__ = ["explore", "snapshot"]
+
+DPI = 120
+
+
+def explore(ds: xarray.Dataset, metric: str = "loss", along: str = "round") -> Any:
+    """Sliders over the axes of a sweep, and the curves of its algorithms at these values.
+
+    Each axis with several values has a slider; ``metric`` and ``along`` (``"round"``, ``"uplink_bits"`` or
+    ``"gradients"``) are chosen beside them.  Curves are means over seeds with standard errors, and the
+    vertical axis stays as it is while sliders move.  Needs a notebook and ipywidgets.
+    """
+    try:
+        import ipywidgets as widgets
+    except ImportError:
+        way = "pip install 'jaxfl[notebooks]', or draw the sweep by jaxfl.views.figures"
+        raise InputError("explore needs ipywidgets, which is not installed", way) from None
+    grid = Grid.of(ds)
+    grid.check(metric)
+    choice("along", along, ALONG)
+    axes = [name for name in grid.several() if name != "algorithm"]
+    require(
+        axes,
+        "This result has one setting, and nothing to explore",
+        "draw it by jaxfl.views.figures",
+    )
+    find = functools.lru_cache(lambda metric, along: lines(grid, metric, along))
+    controls: dict[str, Any] = {}
+    for name in axes:
+        values = grid.cells[name].dropna().unique().tolist()
+        labels = [value if isinstance(value, str) else number(value) for value in values]
+        options = [*zip(labels, values, strict=True)]
+        controls[name] = widgets.SelectionSlider(options=options, description=grid.short(name))
+    known = [(grid.name(name), name) for name in grid.metrics()]
+    controls["metric"] = widgets.Dropdown(options=known, value=metric, description="metric")
+    against = [(words, name) for name, words in ALONG.items()]
+    controls["along"] = widgets.Dropdown(options=against, value=along, description="against")
+    picture = widgets.Image(format="png", layout={"max_width": "100%"})
+
+    def draw(change: object = None) -> None:
+        place = {name: controls[name].value for name in axes}
+        metric, along = controls["metric"].value, controls["along"].value
+        file = io.BytesIO()
+        snapshot(grid, find(metric, along), place, metric, along).savefig(file, dpi=DPI)
+        picture.value = file.getvalue()
+
+    for control in controls.values():
+        control.observe(draw, names="value")
+    draw()
+    return widgets.VBox([*controls.values(), picture])
+
+
+def snapshot(
+    grid: Grid, drawn: Mapping[int, Line], place: Mapping[str, Any], metric: str, along: str
+) -> Figure:
+    """The curves of the algorithms at one place; an algorithm without an axis is at all of its values.
+
+    ``drawn`` are all curves of the grid, by cell; they decide the vertical axis.
+    """
+    here = np.ones(len(grid.cells), bool)
+    for name, value in place.items():
+        here &= (grid.cells[name] == value) | grid.cells[name].isna()
+    names = grid.ds["algorithm"].values.tolist()
+    own = [
+        drawn[at]._replace(label=name, color=names.index(name))
+        for at, name in zip(grid.cells.index[here], grid.cells["algorithm"][here], strict=True)
+    ]
+    values: Array = np.concatenate([line.live().shown() for line in drawn.values()])
+    values = values[np.isfinite(values)]
+    log = ink.logarithmic(values) if scaled(metric) is None else False
+    head = ", ".join(grid.label(name, value) for name, value in place.items())
+    axis = across(grid.ds, along)[1]
+    panel = Panel(head, axis, grid.name(metric), own, False if along == "round" else None, log)
+    figure = ink.picture("", [[panel]])
+    if values.size and values.min() < values.max():
+        room = 0.0 if log else 0.03 * (values.max() - values.min())
+        figure.axes[0].set_ylim(values.min() - room, values.max() + room)
+    return figure
