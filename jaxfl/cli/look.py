@@ -19,9 +19,11 @@ from jaxfl.cli.written import command, flag, real, text
 from jaxfl.core.errors import InputError, one_line, printable, require
 from jaxfl.core.files import replace
 from jaxfl.core.links import Links
+from jaxfl.core.params import choice
 from jaxfl.engine.grid import TUNED
 from jaxfl.engine.results import RESULT, load
 from jaxfl.views.cells import Grid, is_sweep, restrict
+from jaxfl.views.ink import MEDIA, Look
 from jaxfl.views.plots import draw
 from jaxfl.views.selection import AUTO, select
 from jaxfl.views.tables import Table, compare, table, to_target
@@ -113,16 +115,24 @@ def run_plot(words: Sequence[str]) -> None:
     Draw pictures of a sweep, the most important first: values against bits, heat maps, and curves with
     bands over seeds; by default six or fewer, with --metric three or fewer for each metric.  notes.txt
     in the same folder describes each picture: what it shows, how its settings were chosen, which have no
-    value, and which eps is proven.  For a single run, draw the curves, with all notes under them.
+    value, and which eps is proven.  For a single run, draw the curves.  By default a picture fits one
+    column of a paper, 3.3 inches wide, without a title.
 
       jaxfl plot grid --where eps=1,4 --format pdf
+      jaxfl plot grid --only front-loss --no-note
+      jaxfl plot grid --for slides --out talk
       jaxfl plot grid --choose-by validation_accuracy --metric test_accuracy
       jaxfl plot grid --title "Adult" --label soteriafl_sgd=SoteriaFL loss="training loss"
 
       --metric NAME ...         draw these metrics, three pictures or fewer for each (default: two, that
                                 of --choose-by, on test data if it chose on validation data, and an
                                 accuracy, or the loss if the first is an accuracy)
-      --title TEXT              title of the pictures; what it replaces stands in the notes under them
+      --only NAME ...           draw these pictures alone, such as front-loss, map-loss or curves-loss
+      --for MEDIUM              paper (default), slides or notebook: their widths differ, and the last two
+                                have a title
+      --width INCHES            width of the pictures; their type stays as large
+      --title TEXT              title of the pictures, "" for none; the setting then stands in the note
+      --no-note                 write nothing under the pictures; notes.txt has their notes
       --label OLD=NEW ...       write NEW for algorithms, axes and metrics named OLD
       --out DIR                 folder for the pictures (default: DIR/pictures)
       --format KIND ...         png (default), pdf or svg
@@ -141,13 +151,25 @@ def run_plot(words: Sequence[str]) -> None:
             formats=given.get("format", ["png"]),
             choose_by="none",
             metrics=given.get("metric"),
-            title=given.get("title"),
+            only=given.get("only"),
             labels=dict(_pairs("label", "OLD=NEW", given)),
+            **_sheet(given),
         )
         if given.get("json"):
             print_json({"files": files})
             return
         print_files(files)
+
+
+def _sheet(given: dict[str, Any]) -> Look:
+    """What pictures are made for."""
+    out: Look = {"note": "no_note" not in given, "title": given.get("title")}
+    if "for" in given:
+        choice("--for", given["for"], MEDIA)
+        out["medium"] = given["for"]
+    if "width" in given:
+        out["width"] = real()("--width", given["width"])
+    return out
 
 
 # --- options -------------------------------------------------------------------------------------
@@ -187,7 +209,7 @@ def _given(command: str, words: Sequence[str], wanted: int = 1) -> tuple[Any, ..
     parser.finish(rest, str(parser.usage), f"`jaxfl {command} --help` lists them")
     folders = given.pop("folders", [])
     for name, value in given.items():
-        if isinstance(value, str):
+        if isinstance(value, str) and name != "title":
             text(flag(name), value)
     what = "one folder" if wanted == 1 else "two folders"
     takes = f"jaxfl {command} takes {what}, not {len(folders)}"

@@ -131,8 +131,9 @@ def config(ds: xarray.Dataset) -> dict[str, Any]:
     return out
 
 
-def privacy(about: Mapping[str, Any]) -> str:
-    """The privacy of a run in words, from its :func:`config`."""
+def privacy(about: Mapping[str, Any], *, claim: bool = True, whom: bool = True) -> str:
+    """The privacy of a run in words, from its :func:`config`: what is proven, ``whom`` that protects, and
+    what the paper's formula says (``claim``)."""
     found = about["privacy"]
     if found is None:
         return "not private: no noise"
@@ -150,8 +151,9 @@ def privacy(about: Mapping[str, Any]) -> str:
     said = {"U": "stated by the user, not proven,", "P": "proven if parts are as declared,"}
     how = said.get(found.get("status"), "proven")
     words = f"eps = {proven:.4g}, delta = {delta:.3g} {how}"
-    words += f" for {found['protects']}" if found.get("protects") else ""  # older files have none
-    if claimed:
+    # older files have none
+    words += f" for {found['protects']}" if whom and found.get("protects") else ""
+    if claimed and claim:
         says = "claims only" if understates(float(found["claimed"]), proven) else "says"
         words += f"; the paper's formula {says} {claimed} for this noise"
         fails = any(condition[1] is False for condition in found.get("conditions", ()))

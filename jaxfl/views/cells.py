@@ -193,21 +193,18 @@ class Grid:
         """Axes whose values are not compared with each other: those of the problem, and eps."""
         return [n for n in self.axes if n == "eps" or self.about["axes"][n].get("problem")]
 
-    def protections(self, short: bool = False) -> list[str]:
-        """What the eps of each algorithm is about, in a sentence each, or all in a short one."""
+    def protections(self) -> list[str]:
+        """What the eps of each algorithm is about, in a sentence each."""
         found: dict[str, list[str]] = {}
         for (name, what), own in self.cells.groupby(["algorithm", "protects"], sort=False):
             every = self.cells[self.cells["algorithm"] == name]
             here = [n for n in self.axes if own[n].nunique() == 1 < every[n].nunique()]
             where = [self.label(n, own[n].iloc[0]) for n in here if len(own) < len(every)]
             found.setdefault(what, []).append(" with ".join([name, *where]))
-        several, said = (
+        said, several = (
+            ((", ".join(of), what) for what, of in found.items() if what),
             len(found) > 1,
-            [(", ".join(of), what) for what, of in found.items() if what],
         )
-        if short and said:
-            words = "; ".join(IN_SHORT[what] + f" ({who})" * several for who, what in said)
-            return [f"What ε protects, and what the adversary sees: {words}."]
         return [f"{who}: " * several + f"ε protects {what}." for who, what in said]
 
     def proofs(self) -> list[str]:

@@ -1,7 +1,8 @@
 """The drawing kit of all pictures: frames, legends, panels of lines, axes, files.
 
-Figures are as wide as a column of a paper, or as two, with type of 7 to 9 points.  They are drawn
-without any global state: no pyplot, no backend chosen.
+Type has 7 to 9 points.  Figures are as wide as their medium asks: a column of a paper by default; on slides
+and in notebooks they are scaled, or have more room.  They are drawn without any global state: no pyplot, no
+backend chosen.
 """
 
 from __future__ import annotations
@@ -10,14 +11,16 @@ import functools
 import math
 import re
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 
 import numpy as np
 
 from jaxfl.core.errors import printable, require
 from jaxfl.core.files import replace
+from jaxfl.core.params import choice
+from jaxfl.core.params import number as in_range
 from jaxfl.views.cells import Array
 from jaxfl.views.words import number
 
@@ -25,25 +28,28 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["FORMATS", "Line", "Panel", "frame", "logarithmic", "picture", "powers", "save", "write"]
+__all__ = [
+    "FORMATS", "MEDIA", "Line", "Look", "Panel", "Sheet", "beyond", "fitted", "frame", "logarithmic",
+    "picture", "powers", "save", "sheet", "write",
+]  # fmt: skip
 
 COLUMN, FULL = 3.3, 6.9  # inches: the width of one column of a paper, and of two
+MEDIA = {"paper": COLUMN, "slides": 5.2, "notebook": FULL}  # inches; slides scale theirs up
+PANEL = 1.6  # inches: the least width of a panel
 TITLE, TEXT, SMALL = 9.0, 8.0, 7.0  # points
 CHARACTER = 0.0078  # inches per point of type: the width of a character on average
 LEADING = 0.0178  # inches per point of type, from line to line
 HANDLE = 0.42  # inches of a legend's entry beside its words
-SIZES = {1: 1.9, 2: 1.75, 3: 1.5}  # inches of a panel's height, by the panels in a row
-LOW = 1.3  # of more
+HEIGHT = 0.72, 0.27  # inches of a panel, and that share of its width: its height
 EDGE = 0.04  # inches around the texts
-DPI = 300
+DPI, SHOWN = 300, 160  # of files, and in notebooks
 LEGEND: dict[str, Any] = {
     "frameon": False, "fontsize": SMALL, "borderaxespad": 0.0, "borderpad": 0.1,
     "labelspacing": 0.3, "handlelength": 2.2, "handletextpad": 0.5, "columnspacing": 1.0,
 }  # fmt: skip
 
-# Okabe and Ito: distinct for every colour vision; yellow is too light for lines. Then darker ones.
-OKABE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-PALETTE = (*OKABE, "#00446B", "#803800", "#005F45", "#7A4964", "#8A5F00", "#346C8C", "#777777")
+# Distinct for every colour vision, and no lightened one is another; five are of Okabe and Ito.
+PALETTE = ("#0072B2", "#D55E00", "#009E73", "#000000", "#8C6BFF", "#E69F00", "#7A1F5C")
 STYLES: tuple[Any, ...] = ("solid", (0, (5, 1.5)), (0, (1.5, 1.2)), (0, (5, 1.2, 1.5, 1.2)))
 OTHER: Any = (0, (3, 1, 1, 1, 1, 1))  # of algorithms without the axis that the styles stand for
 MARKERS = ("o", "s", "^", "D", "v", "p", "<", ">", "P", "X", "h", "d")
@@ -59,12 +65,16 @@ DECADE = 10.0 * (1 + 1e-9)  # an axis whose values span more is logarithmic
 CAP = 1e3  # times its first value: where a diverging line ends
 FLAT = 1e-5  # relative spread that is taken for rounding
 SPARSE = 15  # points of a line up to which each is marked
-ALIKE = 0.01  # of an axis: lines that lie closer than this cover each other
-WIDER = 2.0  # points, of a line for each other that covers it
-PALE = 0.5
-FLATTENED = 4.0  # times the span of one panel: where panels stop sharing their vertical axis
-UNDER = "A wide, pale line lies under another that coincides with it."
-APART = "Panels have vertical axes of their own."
+PALE = 0.5  # a line under another
+COVERED, RING = (
+    (4.0, 1.2),
+    4.0,
+)  # points: how near another covers a point, or a line; what that adds
+RISEN = 2.0  # times where it began: what ends above that diverges, and sets no axis
+ABOVE = 3.0  # times the largest of the others: from there on it leaves the picture
+ARROW = "An arrow: more than the axis shows."
+FEW = 4  # lines that have their names beside them, in place of a legend
+ASIDE = 0.34  # of a panel's width: the most that such names take
 
 
 class Line(NamedTuple):
@@ -107,7 +117,7 @@ class Line(NamedTuple):
 
     def shown(self) -> Array:
         """The values that the vertical axis has to show."""
-        y = np.asarray(self.y)
+        y = np.asarray(self.y, np.float64)
         if self.error is None:
             return y
         low, high = y - self.error[0], y + self.error[1]
@@ -121,53 +131,87 @@ class Panel(NamedTuple):
     lines: Sequence[Line]
     logarithmic: bool | None = False  # across; None: if the lines end a decade apart
     powers: bool | None = None  # logarithmic upwards; None: if the values span a decade
+    start: float = math.nan  # where the lines begin, if small values are good
+
+
+class Sheet(NamedTuple):
+    """What a picture is made for: its width in inches, its title, and whether notes stand under it."""
+
+    width: float | None = None  # None: a column for one panel in a row, else two
+    title: str = ""
+    noted: bool = True
+
+    def columns(self, count: int) -> int:
+        """How many of so many panels stand in a row."""
+        rows = math.ceil(count / max(1, int((self.width or FULL) / PANEL)))
+        return math.ceil(count / rows)
+
+
+class Look(TypedDict, total=False):
+    """``medium`` is ``"paper"`` (a column, 3.3 inches wide, without a title), ``"slides"`` or
+    ``"notebook"``.  ``width`` in inches and ``title`` (``""``: none) replace its own; without ``note``
+    nothing stands under the picture."""
+
+    medium: str
+    width: float
+    title: str | None
+    note: bool
+
+
+def sheet(heading: str, look: Look) -> tuple[Sheet, list[str]]:
+    """The sheet, and the heading where no title says it."""
+    title, medium, noted = look.get("title"), look.get("medium", "paper"), look.get("note", True)
+    choice("medium", medium, MEDIA)
+    width = in_range("width", look.get("width", MEDIA[medium]), least=1, most=100)
+    if title is None and medium != "paper":
+        return Sheet(width, heading, noted), []
+    return Sheet(width, title or "", noted), [f"{heading}."] * bool(heading)
 
 
 # --- pictures of lines ---------------------------------------------------------------------------
 
 
-def picture(title: str, rows: Sequence[Sequence[Panel]], notes: Sequence[str] = ()) -> Figure:
-    """Panels of equal width, with one legend.
+def picture(on: str | Sheet, rows: Sequence[Sequence[Panel]], notes: Sequence[str] = ()) -> Figure:
+    """Panels of equal width on a sheet, or under a title, with one legend, or names beside few lines.
 
-    Those with one label share that axis.  Where one vertical axis would flatten lines, panels share it
-    only if they have one title, too.
+    Those with one label share that axis.  What diverges leaves the picture.
     """
+    on = Sheet(title=on) if isinstance(on, str) else on
     columns = max(map(len, rows))
-    height = SIZES.get(columns, LOW)
+    width = on.width or (COLUMN if columns == 1 else FULL)
+    height = HEIGHT[0] + HEIGHT[1] * width / columns
     panels = {(i, j): panel for i, row in enumerate(rows) for j, panel in enumerate(row)}
     panels = {at: p._replace(lines=[line.live() for line in p.lines]) for at, p in panels.items()}
-    uprights = _uprights(panels)
-    covered = {place: _covered(panel.lines, uprights[place]) for place, panel in panels.items()}
-    apart = len({*uprights.values()}) > len({panel.up for panel in panels.values()})
+    ups = {up: [p for p in panels.values() if p.up == up] for up in {p.up for p in panels.values()}}
+    uprights = {up: _upright(those) for up, those in ups.items()}
     key = _key(line for panel in panels.values() for line in panel.lines)
-    notes = [*notes, *[APART] * apart, *[UNDER] * any(map(any, covered.values()))]
-    width = COLUMN if columns == 1 else FULL
-    figure = frame(title, (height + 0.24) * len(rows), key, notes, width)
+    named = _named(panels, key, width / columns)
+    notes = [*notes, *[ARROW] * any(upright.cut for upright in uprights.values())]
+    frame_of = on._replace(width=width), (height + 0.24) * len(rows)
+    figure = frame(*frame_of, {} if named else key, notes)
     grid = figure.subplots(len(rows), columns, squeeze=False)
     first: dict[Any, Axes] = {}  # of those that share an axis
     for (i, j), ax in np.ndenumerate(grid):
         if (i, j) not in panels:
             ax.set_visible(False)
             continue
-        panel, upright = panels[i, j], uprights[i, j]
+        panel = panels[i, j]
         left, above, below = (panels.get(p) for p in ((i, j - 1), (i - 1, j), (i + 1, j)))
         if first.setdefault(panel.across, ax) is not ax:
             ax.sharex(first[panel.across])
-        if first.setdefault(upright, ax) is not ax:
-            ax.sharey(first[upright])
-        _draw(ax, panel.lines, covered[i, j])
+        if first.setdefault((panel.up,), ax) is not ax:
+            ax.sharey(first[panel.up,])
+        _draw(ax, panel.lines, uprights[panel.up].high)
         if left is None or left.up != panel.up:
-            room = int(height / (CHARACTER * TEXT))
-            ax.set_ylabel(textwrap.fill(panel.up, room), fontsize=TEXT)
+            ax.set_ylabel(**fitted(panel.up, height))
         else:
-            ax.tick_params(labelleft=uprights[i, j - 1] != upright)
+            ax.tick_params(labelleft=False)
         if below is None or below.across != panel.across:
             ax.set_xlabel(panel.across, fontsize=TEXT)
         else:
             ax.tick_params(labelbottom=False)
         if above is None or above.title != panel.title:
-            room = int(width / columns / (CHARACTER * TEXT))
-            ax.set_title(textwrap.fill(panel.title, room), fontsize=TEXT, pad=3)
+            ax.set_title(**fitted(panel.title, 0.9 * width / columns, "label"), pad=3)
         if not ax.has_data():
             at = {"transform": ax.transAxes, "ha": "center", "color": GREY, "fontsize": SMALL}
             ax.text(0.5, 0.5, "diverged, or not run", **at)
@@ -175,55 +219,112 @@ def picture(title: str, rows: Sequence[Sequence[Panel]], notes: Sequence[str] = 
         ax.grid(True, which="major", color="#DDDDDD", linewidth=0.5)
         ax.set_axisbelow(True)
         ax.spines[["top", "right"]].set_visible(False)
-    for upright in {*uprights.values()}:
-        _up(first[upright], upright)
+    for up, upright in uprights.items():
+        _up(first[up,], upright)
     for across in {panel.across for panel in panels.values()}:
         _across(first[across], [p for p in panels.values() if p.across == across])
+    for place, panel in panels.items():
+        _uncover(grid[place])
+        _leave(grid[place], panel.lines, uprights[panel.up].high)
+        if place in named:
+            _name(grid[place], panel.lines, height)
     return figure
 
 
 class Upright(NamedTuple):
     """A vertical axis: what it shows, and its scale."""
 
-    up: str
-    title: str  # of its panels; "" where all panels with one label share it
     low: float
     high: float
     log: bool
-
-    def length(self, log: bool) -> float:
-        """NaN where nothing is shown."""
-        return math.log10(self.high / self.low) if log else self.high - self.low
+    cut: bool  # some values are above it
 
 
-def _uprights(panels: dict[tuple[int, int], Panel]) -> dict[tuple[int, int], Upright]:
-    """The vertical axis of each panel."""
-
-    def upright(up: str, title: str = "") -> Upright:
-        group = [p for p in panels.values() if p.up == up and title in (p.title, "")]
-        values = np.concatenate([np.zeros(0), *(line.shown() for p in group for line in p.lines)])
-        ends = (float(values.min()), float(values.max())) if values.size else (math.nan, math.nan)
-        log = group[0].powers
-        return Upright(up, title, *ends, logarithmic(values) if log is None else log)
-
-    whole = {up: upright(up) for up in {panel.up for panel in panels.values()}}
-    own = {place: upright(panel.up, panel.title) for place, panel in panels.items()}
-    pairs = [(each, whole[each.up]) for each in own.values()]
-    apart = {a.up for a, b in pairs if b.length(b.log) > FLATTENED * a.length(b.log)}
-    return {place: each if each.up in apart else whole[each.up] for place, each in own.items()}
+def _upright(panels: Sequence[Panel]) -> Upright:
+    """The vertical axis that these panels share."""
+    lines = [line for panel in panels for line in panel.lines if len(line.y)]
+    values = np.concatenate([np.zeros(0), *(line.shown() for line in lines)])
+    top, log = (
+        beyond([line.y[-1] for line in lines], max(p.start for p in panels)),
+        panels[0].powers,
+    )
+    seen = values[values <= top]
+    ends = (float(seen.min()), float(seen.max())) if seen.size else (math.nan, math.nan)
+    return Upright(*ends, logarithmic(seen) if log is None else log, len(seen) < len(values))
 
 
-def _covered(lines: Sequence[Line], upright: Upright) -> list[int]:
-    """How many of the lines after each one lie on it."""
-    scale = np.log10 if upright.log else np.asarray
+def beyond(last: Sequence[float] | Array, start: float) -> float:
+    """What an axis shows at most: where some ends are far above where they began and above the others,
+    those others; ``start`` is NaN where nothing is known of it."""
+    known = np.asarray(last)
+    fine = known[known <= RISEN * abs(start)]
+    most = max(abs(start), fine.max(initial=0))
+    return RISEN * most if fine.size and known.max() > ABOVE * most else math.inf
 
-    def alike(a: Line, b: Line) -> bool:
-        if not a.label or len(a.y) != len(b.y) or len(a.y) < 2 or not np.allclose(a.x, b.x, 0.01):
-            return False
-        most = np.abs(scale(np.asarray(a.y)) - scale(np.asarray(b.y))).max()
-        return bool(most <= ALIKE * upright.length(upright.log))
 
-    return [sum(alike(line, other) for other in lines[i + 1 :]) for i, line in enumerate(lines)]
+def _named(panels: Mapping[Any, Panel], key: Mapping[str, Line], width: float) -> list[Any]:
+    """The panels that name their lines beside the ends, those at the right first; none if some line has
+    no place for its name."""
+    room = max((CHARACTER * SMALL * len(name) for name in key), default=math.inf)
+    if room > ASIDE * width or any(line.kind for line in key.values()):
+        return []
+    out, left, last = list[Any](), {*key}, max(column for _, column in panels)
+    for at in sorted(panels, key=lambda at: (at[1] != last, at)):
+        ends = [(line.label, line.x[-1]) for line in panels[at].lines if line.label and len(line.y)]
+        names, x = {name for name, _ in ends}, [x for _, x in ends]
+        fits = 0 < len(ends) == len(names) <= FEW and min(x) > 0.97 * max(x) > 0
+        if fits and (at[1] == last or names & left):
+            out.append(at)
+            left -= names
+    return [] if left else out
+
+
+def _name(ax: Axes, lines: Sequence[Line], height: float) -> None:
+    """Write the name of each line beside its end, none over another."""
+    to_axes, step = ax.transData + ax.transAxes.inverted(), 1.5 * SMALL / 72 / height
+    own = {line.label: line for line in reversed(lines) if line.label and len(line.y)}
+    ends = {name: to_axes.transform((line.x[-1], line.y[-1]))[1] for name, line in own.items()}
+    upwards, below, above = sorted(ends, key=lambda name: ends[name]), -math.inf, 1.0 + step
+    for name in upwards:
+        ends[name] = below = max(min(1.0, ends[name]), below + step)
+    for name in reversed(upwards):
+        above = min(ends[name], above - step)
+        look = {"color": own[name].look()["color"], "fontsize": SMALL, "va": "center"}
+        ax.text(1.02, above, name, transform=ax.transAxes, **look)
+
+
+def _leave(ax: Axes, lines: Sequence[Line], top: float) -> None:
+    """An arrow at the upper edge where a line or a point leaves the picture."""
+    look: Any = {"transform": ax.get_xaxis_transform(), "clip_on": False, "marker": "^"}
+    for line in lines:
+        x, y = np.asarray(line.x, np.float64), np.asarray(line.y)
+        if (y > top).any():
+            i = int(np.argmax(y > top))
+            at = np.interp(top, y[i - 1 : i + 1], x[i - 1 : i + 1]) if i else x[0]
+            ax.plot(at, 1.0, color=line.look()["color"], markersize=5, **look)
+
+
+def _uncover(ax: Axes) -> None:
+    """Enlarge each point, and widen each line, that others cover, to show around them."""
+    own = [line for line in ax.get_lines() if not str(line.get_label()).startswith("_")]
+    ends = [ax.transData.transform(line.get_xydata()) for line in own]
+    places = [np.nan_to_num(at * 72 / SHOWN, posinf=0, neginf=0) for at in ends]
+    for i, (line, at) in enumerate(zip(own, places, strict=True)):
+        near = [at - o for o in places[i + 1 :] if len(o) == len(at)]
+        over = sum(bool(np.abs(gap).max() < COVERED[len(at) > 1]) for gap in near)
+        if over and len(at) == 1:
+            line.set_markersize(line.get_markersize() + RING * min(over, 3))
+        elif over:
+            line.set(linewidth=line.get_linewidth() + RING * min(over, 2) / 2, alpha=PALE)
+
+
+def fitted(text: str, inches: float, name: str = "ylabel") -> dict[str, Any]:
+    """A text as broken between words, in smaller type where a word is longer than this room."""
+    room = int(inches / (CHARACTER * TEXT))
+    kept: Any = {"break_long_words": False, "break_on_hyphens": False}
+    lines = [line for part in text.splitlines() for line in textwrap.wrap(part, room, **kept)]
+    longest = max(map(len, lines), default=1)
+    return {name: "\n".join(lines), "fontsize": TEXT * min(1.0, room / longest)}
 
 
 def _key(lines: Iterable[Line]) -> dict[str, Line]:
@@ -239,16 +340,11 @@ def _key(lines: Iterable[Line]) -> dict[str, Line]:
     return labels | kinds
 
 
-def _draw(ax: Axes, lines: Sequence[Line], covered: Sequence[int]) -> None:
-    """Draw lines, their bands or bars, and a cross at the end of each that has one.
-
-    A line that is ``covered`` by others is wide and pale.
-    """
+def _draw(ax: Axes, lines: Sequence[Line], top: float) -> None:
+    """Draw lines, their bands or bars, and a cross at the end of each that has one."""
     bars = list[Any]()
-    for line, under in zip(lines, covered, strict=True):
+    for line in lines:
         x, y, look = np.asarray(line.x), np.asarray(line.y), line.look() | {"drawstyle": line.steps}
-        if under:
-            look |= {"linewidth": line.width + WIDER * min(under, 2), "alpha": PALE}
         if not len(y):
             continue
         if not line.marker and line.steps == "default" and len(y) <= SPARSE:
@@ -261,7 +357,7 @@ def _draw(ax: Axes, lines: Sequence[Line], covered: Sequence[int]) -> None:
                 ax.fill_between(x, low, high, color=color, alpha=0.18, linewidth=0)
             else:
                 bars.append((x[0], low[0], high[0], color))
-        if line.ends:
+        if line.ends and y[-1] <= top:
             ax.plot(x[-1], y[-1], "X", color=color, markersize=6, clip_on=False, zorder=4)
     if bars:
         ax.vlines(*zip(*bars, strict=True), linewidth=0.9)
@@ -301,9 +397,7 @@ def _across(ax: Axes, panels: Sequence[Panel]) -> None:
 # --- frames --------------------------------------------------------------------------------------
 
 
-def frame(
-    title: str, height: float, key: dict[str, Line], notes: Sequence[str], width: float
-) -> Figure:
+def frame(on: Sheet, height: float, key: Mapping[str, Line], notes: Sequence[str]) -> Figure:
     """A figure with room for panels of this height, between its texts.
 
     The title is on top, then the legend, which cannot cover data; the notes are at the foot, and the
@@ -313,8 +407,9 @@ def frame(
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
 
-    titles = textwrap.wrap(title, int(width / (CHARACTER * TITLE)))
-    lines = textwrap.wrap(" ".join(notes), int(width / (CHARACTER * SMALL)))
+    width = on.width or FULL
+    titles = textwrap.wrap(on.title, int(width / (CHARACTER * TITLE)))
+    lines = textwrap.wrap(" ".join(notes) * on.noted, int(width / (0.9 * CHARACTER * SMALL)))
     wide = [HANDLE + CHARACTER * SMALL * len(name) for name in key]
     fits = (n for n in range(len(key), 1, -1) if sum(map(max, np.array_split(wide, n))) <= width)
     columns = next(fits, 1)  # each as wide as its longest entry
@@ -322,7 +417,7 @@ def frame(
     head, row = EDGE + LEADING * TITLE * len(titles), LEADING * SMALL
     above, below = head + 1.15 * row * rows, EDGE + row * len(lines)
     whole = above + height + below
-    figure = Figure(figsize=(width, whole), layout="constrained")
+    figure = Figure(figsize=(width, whole), layout="constrained", dpi=SHOWN)
     figure.set_label("\n".join(notes))
     FigureCanvasAgg(figure)  # measures texts; the one of no backend would start a file for each
     engine: Any = figure.get_layout_engine()

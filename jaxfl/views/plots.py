@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
 import numpy as np
 
@@ -20,8 +21,8 @@ from jaxfl.engine import results
 from jaxfl.engine.grid import TUNED
 from jaxfl.views import ink
 from jaxfl.views.cells import IN_SHORT, WORTH, Grid, is_sweep, over_seeds, relabelled, used
-from jaxfl.views.ink import CAP, FLAT, GREY, Line, Panel
-from jaxfl.views.selection import AUTO, CRITERIA, Criterion, criterion_of, publishing, select
+from jaxfl.views.ink import CAP, GREY, Line, Look, Panel, Sheet
+from jaxfl.views.selection import AUTO, CRITERIA, Criterion, criterion_of, select
 from jaxfl.views.tables import remarks
 from jaxfl.views.words import number, prefix, span
 
@@ -33,24 +34,32 @@ if TYPE_CHECKING:
 __all__ = ["OF_CLIENTS", "Scene", "curves", "draw", "figures", "front", "lines", "scene"]
 
 PANELS = 12  # in one picture
-COLUMNS = 4  # of panels
+COLUMNS = 4  # of panels, at most
 LINES = 15  # in one panel
 STYLED = 4  # values that line styles tell apart
 SHADED = 24  # values that colours tell apart where there is one algorithm
 SAME = 0.02  # relative difference up to which settings have the same gradients in a round
 CROSS = "A cross: the first of the seeds diverged."
+ABREAST = 2.3  # inches: panels of one eps stand side by side where each has as many
 NOISE = ("eps", "delta", "sigma", "noise_constant")  # of which other notes tell
 CELL = (0.36, 0.24)  # inches of a square of a map
 # what is drawn against, of all clients so far
 ALONG = {"round": "round", "uplink_bits": "uplink", "gradients": "gradients"}
 LOST = f"A cross: from the next evaluation on infinite, or {CAP:g} times what it began with"
 OF_CLIENTS = "Line: median over clients; band: from the first to the ninth decile."
-ROOM = 4.0  # times the span of a curve: the most that a second one may take
-# what is drawn by default; behind it, for a single result, a second metric; and the words for each
+# of a single result the name of a metric, what is drawn behind it, and the words for each
 ROWS = {
-    "loss": ("worst_client_loss", "mean over clients", "worst client"),
-    "grad_norm_sq": ("utility", "at this round", "running mean"),
+    "loss": ("training loss", "worst_client_loss", "all clients", "worst client"),
+    "test_accuracy": ("accuracy", "accuracy", "test", "training"),
+    "accuracy": ("training accuracy", "worst_client_accuracy", "all clients", "worst client"),
+    "grad_norm_sq": ("squared gradient norm", "utility", "at this round", "mean so far"),
 }
+SECOND = (
+    "test_accuracy",
+    "accuracy",
+    "test_loss",
+    "grad_norm_sq",
+)  # beside the loss, the first there
 
 
 def draw(
@@ -86,8 +95,9 @@ def figures(
     over: Sequence[str] | None = None,
     allow_test: bool = False,
     metrics: Sequence[str] | None = None,
-    title: str | None = None,
     labels: Mapping[str, str] | None = None,
+    only: Sequence[str] | None = None,
+    **look: Unpack[Look],
 ) -> dict[str, Figure]:
     """The pictures of a sweep, or of a run, by name, each a matplotlib figure that a notebook shows.
 
@@ -96,9 +106,12 @@ def figures(
     with standard errors.  First the best step size is chosen as in :func:`select`, by ``choose_by``
     (``"none"``: show all).  ``metrics`` are what is drawn, by default what was chosen by and an
     accuracy (or the loss); a criterion on validation data draws its metric on test data.  ``labels``
-    renames algorithms, axes, their values, and metrics.  ``get_label()`` of a figure is its notes in
-    full; they name the values of axes that have no room in the picture.  A run has one picture,
-    ``curves``, of :func:`jaxfl.views.plots.curves`.
+    renames algorithms, axes, their values, and metrics.  ``only`` names the pictures to draw.
+
+    ``medium="paper"``, ``"slides"`` or ``"notebook"``, ``width``, ``title`` and ``note`` are those of
+    :class:`.ink.Look`.  Under a picture stands what its marks mean and what is not proven.  ``get_label()``
+    of a figure is its notes in full: how settings were chosen, which eps is proven and what it protects,
+    and the values of axes that have no room.  A run has one picture, ``curves``, of :func:`.curves`.
 
     >>> import jaxfl
     >>> data = jaxfl.data.split("digits", clients=5)
@@ -109,20 +122,28 @@ def figures(
     """
     ds, alone = relabelled(ds, labels or {}), not is_sweep(ds)
     if alone:
-        return {"curves": curves(ds, title=title, metrics=metrics)}
+        return {name: curves(ds, metrics=metrics, **look) for name in _only(only, ["curves"])}
     grid = Grid.of(ds)
     if choose_by != "none" and (over is not None or {*TUNED} & {*grid.axes}):
         grid = Grid.of(select(ds, choose_by, over=over, allow_test=allow_test).ds)
         choose_by = AUTO
     chosen = criterion_of(grid, AUTO if choose_by == "none" else choose_by)
-    # another title leaves what all settings share to the notes
-    drawn, head = {}, (grid.heading(), "") if title is None else (title, f"{grid.heading()}.")
-    for rule in _rules(grid, chosen, metrics):
-        if not grid.per_client(rule.metric):
-            drawn[f"front-{rule.metric}"] = _front(grid, rule, *head)
-            drawn[f"map-{rule.metric}"] = _map(grid, rule, *head)
-        drawn[f"curves-{rule.metric}"] = _curves(grid, rule, *head)
+    on = ink.sheet(grid.heading(), look)
+    named = {
+        f"{kind}-{rule.metric}": functools.partial(make, grid, rule, *on)
+        for rule in _rules(grid, chosen, metrics)
+        for kind, make in (("front", _front), ("map", _map), ("curves", _curves))
+        if kind == "curves" or not grid.per_client(rule.metric)
+    }
+    drawn = {name: named[name]() for name in _only(only, [*named])}
     return {name: figure for name, figure in drawn.items() if figure is not None}
+
+
+def _only(names: Sequence[str] | None, known: Sequence[str]) -> Sequence[str]:
+    """Those of the pictures, or all."""
+    for name in names or ():
+        choice("only", name, known)
+    return [name for name in known if names is None or name in names]
 
 
 def _rules(grid: Grid, chosen: Criterion, names: Sequence[str] | None) -> list[Criterion]:
@@ -168,16 +189,24 @@ class Scene(NamedTuple):
         noisy = self.cells[self.cells["noisy"]]
         return [*(noisy if len(noisy) else self.cells)["protects"].unique()]
 
-    def rows(self) -> list[list[tuple[str, pandas.DataFrame]]]:
+    def rows(self, on: Sheet) -> list[list[tuple[str, pandas.DataFrame]]]:
         """The cells of the panels after their titles; an eps that is not proven is only claimed."""
         out = []
         for row in self.values(self.row) or [None]:
             cells = self._at(self.cells, self.row, row)
             parts = [self._at(cells, self.panel, v) for v in self.values(self.panel) or [None]]
-            size = math.ceil(len(parts) / math.ceil(len(parts) / COLUMNS))
+            size = on.columns(len(parts))
             titled = [(self._title(part), part) for part in parts]
             out += [titled[i : i + size] for i in range(0, len(titled), size)]
         return out
+
+    def whose(self, part: pandas.DataFrame) -> str:
+        """The problem of a panel, where there are several: their values do not compare."""
+        spans, names = self.grid.about["axes"], (self.panel, self.row)
+        apart = [n for n in names if n is not None and spans[n].get("problem")]
+        return "".join(
+            f", {self.grid.label(n, v)}" for n in apart for v in part[n].dropna().unique()
+        )
 
     @staticmethod
     def _at(cells: pandas.DataFrame, name: str | None, value: Any) -> pandas.DataFrame:
@@ -197,18 +226,21 @@ class Scene(NamedTuple):
         from matplotlib import colormaps
 
         every, known = self.grid.ds["algorithm"].values.tolist(), self.values(self.line)
-        shades = colormaps["viridis"](np.linspace(0.0, 0.85, len(known)))  # from dark to light
+        shades = colormaps["viridis"](np.linspace(0.0, 0.8, len(known)))  # from dark to light
         by_name, several = self.cells.groupby("algorithm"), len(self.protections()) > 1
 
         def look(name: str, value: Any) -> dict[str, Any]:
             own, line = by_name.get_group(name), str(self.line)
             worth = [IN_SHORT[what] for what in own["protects"].unique()] * several
             words = "no noise" if not own["noisy"].any() else worth[0] if len(worth) == 1 else ""
-            out = {"label": name + f" ({words})" * bool(words), "color": every.index(name)}
+            out = {"label": name + f" ({words})" * bool(words), "color": (i := every.index(name))}
             place = known.index(value) if value in known else -1
             kind = self.grid.label(line, value) if place >= 0 else f"no {self.grid.name(line)}"
             if points:
-                out |= {"style": "none", "marker": "o"}
+                out |= {
+                    "style": "none",
+                    "marker": "o" if known else ink.MARKERS[i % len(ink.MARKERS)],
+                }
                 if known and place < 0:  # the legend has the star with the algorithm
                     return out | {"marker": "*"}
                 few = 0 < len(known) <= len(ink.MARKERS)
@@ -216,7 +248,7 @@ class Scene(NamedTuple):
             if self.alone and known:
                 return {"label": kind, "color": shades[place] if place >= 0 else "black"}
             style = {"style": place if place >= 0 else ink.OTHER, "kind": kind}
-            return out | (style if known else {})
+            return out | (style if known else {"style": i})
 
         pairs = zip(cells["algorithm"], cells[self.line or "algorithm"], strict=True)
         return [look(*pair) for pair in pairs]
@@ -287,26 +319,31 @@ def _held(grid: Grid, cells: pandas.DataFrame) -> list[str]:
 # --- notes ---------------------------------------------------------------------------------------
 
 
-def _notes(grid: Grid, cells: pandas.DataFrame, setting: str, spread: str, *more: str) -> list[str]:
-    """What has to stand under a picture: its privacy, what it says of seeds, and what was chosen."""
-    worth: dict[str, list[str]] = {}
+def _notes(
+    grid: Grid, cells: pandas.DataFrame, setting: list[str], spread: str, *more: str
+) -> list[str]:
+    """What stands under a picture: what no title says, what is not proven, and what its marks mean."""
+    spread = f"{spread}." * bool(spread and grid.ds.sizes["seed"] > 1)
+    alarms = [words for words, fine in _privacy(grid, cells) if not fine]
+    return [note for note in (*setting, *alarms, spread, *more) if note]
+
+
+def _privacy(grid: Grid, cells: pandas.DataFrame) -> list[tuple[str, bool]]:
+    """The privacy of the algorithms, a sentence for all that share it, and whether it is proven."""
+    worth: dict[tuple[str, bool], list[str]] = {}
     for name, own in cells.groupby("algorithm", sort=False):
-        by_eps = "eps" in grid.axes and _meets(own)
-        worth.setdefault(_worth(own, by_eps), []).append(name)
+        worth.setdefault(_worth(own, "eps" in grid.axes and _meets(own)), []).append(name)
     shared = len(worth) == 1 < cells["algorithm"].nunique()
-    out = [f"{words}." if shared else f"{', '.join(who)}: {words}." for words, who in worth.items()]
-    seeds, note = grid.ds.sizes["seed"], str(grid.about.get("selection", {}).get("note", ""))
-    spread = f"{spread} over {seeds} seeds." * bool(spread and seeds > 1)
-    out += [*grid.protections(short=True), publishing(grid)[0], spread]
-    chosen = re.sub(r"\. .*", ".", note).replace(" eps ", " ε ")  # its first sentence
-    return [note for note in (setting, *out, *more, chosen) if note]
+    each = [(words, fine, ", ".join(who)) for (words, fine), who in worth.items()]
+    return [(f"{words}." if shared else f"{who}: {words}.", fine) for words, fine, who in each]
 
 
-def _worth(cells: pandas.DataFrame, by_eps: bool) -> str:
-    """The privacy of one algorithm; its eps is not named where the title of the panel states it."""
+def _worth(cells: pandas.DataFrame, by_eps: bool) -> tuple[str, bool]:
+    """The privacy of one algorithm, and whether it is proven; its eps is not named where the title of the
+    panel states it."""
     cells = cells[cells["noisy"]]
     if not len(cells):
-        return "not private, no noise"
+        return "not private, no noise", False
     proven, unproven = cells["proven_eps"], bool(np.isinf(cells["proven_eps"]).any())
     said = ["proven", "stated by the user, not proven", "proven if parts are as declared"]
     how = next((said[i] for i in (1, 2) if (cells["stated"] == i).any()), said[0])
@@ -316,14 +353,16 @@ def _worth(cells: pandas.DataFrame, by_eps: bool) -> str:
     if red.any():
         at = "" if unproven else f" for ε = {span(proven[red])}"
         words += f"; its paper's formula gives {span(cells['claimed_eps'][red])}{at}"
-    return words
+    return words, how == said[0] and not unproven
 
 
 def _finished(figure: Figure, what: str, grid: Grid, cells: pandas.DataFrame) -> Figure:
-    """The figure with its notes in full, one on each line: those under it, then what all settings share,
-    the selection, missing values, and why an eps is not proven."""
+    """The figure with its notes in full, one on each line: those under it, its privacy, what all settings
+    share, the selection, missing values, and why an eps is not proven."""
     more = [note.replace(" eps ", " ε ") for note in remarks(grid)]
     under = [note for note in str(figure.get_label()).splitlines() if note not in " ".join(more)]
+    every = [f"{grid.heading()}.", *(words for words, _ in _privacy(grid, cells))]
+    under += [words for words in every if words not in under]
     gone = ((cells["lost"] > 0) | (cells["ran"] < grid.ds.sizes["seed"])).sum().item()
     lost = f"No final value: {plural(gone, 'setting')} diverged or did not run." * bool(gone)
     # the hyper-parameters that are no axes and have one value in all settings that have them
@@ -357,7 +396,7 @@ def front(bits: Any, values: Any, sign: int = 1) -> list[int]:
     return [int(i) for i in order[losses[order] < before]]
 
 
-def _front(grid: Grid, rule: Criterion, title: str, setting: str) -> Figure | None:
+def _front(grid: Grid, rule: Criterion, on: Sheet, setting: list[str]) -> Figure | None:
     """None where no setting ended with a value, or nothing says what is good."""
     found = scene(grid, shaded=False, whole=True)
     scale, axis = across(grid.ds, "uplink_bits")
@@ -366,17 +405,19 @@ def _front(grid: Grid, rule: Criterion, title: str, setting: str) -> Figure | No
     ends = ends.loc[found.cells.index].dropna(subset=["bits", "value"])
     if not (rule.sign and len(ends)):
         return None
+    top = ink.beyond(ends["value"].to_numpy(), start := _start(grid, rule.metric))
     kept = [name for name in grid.axes if name not in found.rest]
     alike = ends.groupby([*kept, *WORTH], dropna=False, sort=False)
     best = [some.index[front(some["bits"], some["value"], rule.sign)] for _, some in alike]
     ends = ends.loc[sorted(itertools.chain(*best))]
 
     def panel(head: str, part: pandas.DataFrame) -> Panel:
-        drawn, up = _marks(found, ends, part, rule.sign), f"final {grid.name(rule.metric)}"
-        return Panel(head, axis, up, drawn, None, scaled(rule.metric))
+        drawn, up = _marks(found, ends, part, rule.sign, top), f"final {grid.name(rule.metric)}"
+        return Panel(head, axis, up + found.whose(part), drawn, None, scaled(rule.metric), start)
 
-    panels = [[panel(*each) for each in row] for row in found.rows()]
-    each = (part[part["noisy"]].drop_duplicates(WORTH) for row in found.rows() for _, part in row)
+    rows = found.rows(on)
+    panels = [[panel(*each) for each in row] for row in rows]
+    each = (part[part["noisy"]].drop_duplicates(WORTH) for row in rows for _, part in row)
     over = (
         f"Of {' and '.join(map(grid.name, found.rest))}: all that no other beats in bits and value."
     )
@@ -388,16 +429,19 @@ def _front(grid: Grid, rule: Criterion, title: str, setting: str) -> Figure | No
     whose += " of one protection and ε" * bool(several)
     grey = f"Grey: the {whose} that no other of these beats in both bits and value."
     what = f"The final value of each setting against the bits that all clients sent.\n{grey}"
-    return _finished(ink.picture(title, panels, notes), what, grid, found.cells)
+    return _finished(ink.picture(on, panels, notes), what, grid, found.cells)
 
 
-def _marks(found: Scene, ends: pandas.DataFrame, part: pandas.DataFrame, sign: int) -> list[Line]:
+def _marks(
+    found: Scene, ends: pandas.DataFrame, part: pandas.DataFrame, sign: int, top: float
+) -> list[Line]:
     """A front of each protection and eps, a line through each algorithm's settings, and a point for each.
 
-    Settings without noise are on a front only where there are no others.
+    Settings without noise are on a front only where there are no others; what is above ``top`` is on none.
     """
     own, out = ends[ends.index.isin(part.index)], list[Line]()
-    rivals = own[own["noisy"]] if own["noisy"].any() else own
+    near = own[own["value"] <= top]
+    rivals = near[near["noisy"]] if near["noisy"].any() else near
     styles = {what: i for i, what in enumerate(found.protections())}
     for (what, *_), some in rivals.groupby(WORTH, dropna=False, sort=False):
         best, style = some.iloc[front(some["bits"], some["value"], sign)], styles.get(what, 0)
@@ -407,6 +451,7 @@ def _marks(found: Scene, ends: pandas.DataFrame, part: pandas.DataFrame, sign: i
     through = [(look["color"], look.get("kind") if found.rest else None) for look in looks]
     for what in dict.fromkeys(through):
         some = own[[each == what for each in through]].sort_values("bits")
+        some = some[some["value"] <= top]
         if len(some) > 1 and (found.rest or _numeric(found.grid, found.line)):
             out.append(Line("", some["bits"], some["value"], color=what[0], width=0.8))
     for look, at in zip(looks, own.itertuples(), strict=True):
@@ -417,7 +462,7 @@ def _marks(found: Scene, ends: pandas.DataFrame, part: pandas.DataFrame, sign: i
 # --- heat maps: the final value over two axes, one panel per algorithm ---------------------------
 
 
-def _map(grid: Grid, rule: Criterion, title: str, setting: str) -> Figure | None:
+def _map(grid: Grid, rule: Criterion, on: Sheet, setting: list[str]) -> Figure | None:
     """The first two axes, one panel per algorithm, or one axis against the algorithms.
 
     Squares have their values where there is room, and are hatched where one is missing, with the
@@ -433,6 +478,8 @@ def _map(grid: Grid, rule: Criterion, title: str, setting: str) -> Figure | None
     value, lost = over_seeds(grid.final(rule.metric))[0], ds["diverged_at"].notnull().any("seed")
     squares = ds[[]].assign(value=value, lost=lost).isel(dict.fromkeys(rest, 0))
     known = squares["value"].values[squares["value"].notnull().values]
+    top = ink.beyond(known.ravel(), _start(grid, rule.metric))  # what diverges is no colour
+    cut, known = bool((known > top).any()), known[known <= top]
     low, high = (known.min(), known.max()) if known.size else (0.0, 1.0)
     log = scaled(rule.metric) is None and ink.logarithmic(known)
     norm = LogNorm(low, high) if log else Normalize(low, high)
@@ -447,29 +494,34 @@ def _map(grid: Grid, rule: Criterion, title: str, setting: str) -> Figure | None
     single, wide, tall = up == "algorithm", len(words[0]), len(words[1])
     panels = [""] if single else [*heads]
     around = 1.0 + ink.CHARACTER * ink.SMALL * max(map(len, words[1]))  # of words and colour bar
-    columns = min(len(panels), max(1, int((ink.FULL - around) / (CELL[0] * wide + 0.1))))
-    width = ink.COLUMN if around + columns * (CELL[0] * wide + 0.1) <= ink.COLUMN else ink.FULL
+    width = on.width or ink.FULL
+    columns = min(len(panels), max(1, int((width - around) / (CELL[0] * wide + 0.1))))
     rows, square = math.ceil(len(panels) / columns), (width - around) / columns / wide  # in inches
-    notes = _notes(grid, cells, setting, "Means", *_held(grid, cells))
-    figure = ink.frame(title, rows * (CELL[1] * max(3, tall) + 0.45), {}, notes, width)
+    every = math.ceil(ink.CHARACTER * ink.SMALL * (max(map(len, words[0])) + 1) / square)
+    notes = _notes(grid, cells, setting, "Means over seeds", ink.ARROW * cut, *_held(grid, cells))
+    figure = ink.frame(on, rows * (CELL[1] * max(3, tall) + 0.45), {}, notes)
     axs = figure.subplots(rows, columns, sharey=True, squeeze=False).ravel().tolist()
     for i, (ax, name) in enumerate(itertools.zip_longest(axs, panels)):
         ax.set_visible(name is not None)
         ax.patch.set(facecolor="#F2F2F2", edgecolor="#BBBBBB", hatch="///")
         ax.tick_params(length=0, pad=2, labelsize=ink.SMALL)
         ax.spines[:].set_visible(False)
-        ax.set_xticks(np.arange(wide) + 0.5, words[0], parse_math=False)
+        ax.set_xticks(np.arange(0, wide, every) + 0.5, words[0][::every], parse_math=False)
         ax.set_yticks(np.arange(tall) + 0.5, words[1], parse_math=False)
         ax.set_xlabel(grid.name(along), fontsize=ink.TEXT)
         if i % columns == 0 and not single:  # a letter that lies is another one
             ax.set_ylabel(grid.name(up), fontsize=ink.TEXT, rotation=90 * (len(grid.name(up)) > 1))
         if name is not None:
-            ax.set_title(heads.get(name, ""), fontsize=ink.TEXT, pad=3)
+            title = ink.fitted(heads.get(name, ""), (width - around) / columns, "label")
+            ax.set_title(**title, pad=3)
             here = (squares.sel(algorithm=name) if name else squares).transpose(up, along)
             mesh = _squares(ax, here, norm, rule.sign, square)
     if single:  # the first algorithm on top, as in legends
         axs[0].invert_yaxis()
-    bar = figure.colorbar(mesh, ax=axs[: len(panels)], fraction=0.08, aspect=12, pad=0.02)
+    end: Any = "max" if cut else "neither"
+    bar = figure.colorbar(
+        mesh, ax=axs[: len(panels)], fraction=0.08, aspect=12, pad=0.02, extend=end
+    )
     better = {1: "\n(lower is better)", -1: "\n(higher is better)", 0: ""}[rule.sign]
     bar.set_label(f"{grid.name(rule.metric).split(' (')[0]}{better}", fontsize=ink.SMALL)
     bar.ax.tick_params(labelsize=ink.SMALL, length=2, pad=2)
@@ -487,7 +539,7 @@ def _squares(ax: Any, here: xarray.Dataset, norm: Any, sign: int, inches: float)
         words, color = "diverged" if here["lost"].values[k, j] else "not run", ink.GREY
         look: dict[str, Any] = {"bbox": {"facecolor": "white", "edgecolor": "none", "pad": 1.2}}
         if not math.isnan(value):
-            dark = (norm(value) > 0.5) == (sign > 0)
+            dark = (value > norm.vmax or norm(value) > 0.5) == (sign > 0)
             words, color, look = f"{value:#.3g}".rstrip("."), "white" if dark else "black", {}
         if len(words) * ink.CHARACTER * ink.SMALL <= inches:
             look |= {"ha": "center", "va": "center", "fontsize": ink.SMALL, "color": color}
@@ -498,32 +550,34 @@ def _squares(ax: Any, here: xarray.Dataset, norm: Any, sign: int, inches: float)
 # --- curves: a metric against rounds, bits and gradients, means over seeds with bands ------------
 
 
-def _curves(grid: Grid, rule: Criterion, title: str, setting: str) -> Figure:
+def _curves(grid: Grid, rule: Criterion, on: Sheet, setting: list[str]) -> Figure:
     """Against rounds alone where there are several rows of panels."""
     found, name = scene(grid), grid.name(rule.metric)
-    rows, alongs, notes = found.rows(), list(ALONG), _held(grid, found.cells)
+    rows, alongs, notes = found.rows(on), list(ALONG), _held(grid, found.cells)
     if len(rows) > 1:
         alongs = alongs[:1]
-        notes.append("Fewer values (--where) leave room for bits and gradients.")
-    rate = grid.ends("gradients").mean("seed").values / grid.cells["last_round"].values
-    if _spread(rate) <= SAME * np.nanmax(rate, initial=0):
-        alongs = alongs[:2]  # gradients would show the rounds again
+    for along in alongs[1:]:  # what is the same in each round would show the rounds again
+        rate = grid.ends(along).mean("seed").values / grid.cells["last_round"].values
+        if _spread(rate) <= SAME * np.nanmax(rate, initial=0):
+            alongs.remove(along)
     drawn = {along: lines(grid, rule.metric, along) for along in alongs}
     cut = any(line.live().ends and np.isfinite(line.y[0]) for line in drawn["round"].values())
 
     def curves_of(along: str, head: str, part: pandas.DataFrame) -> Panel:
         looks = zip(part.index, found.looks(part), strict=True)
         own = [drawn[along][i]._replace(**look) for i, look in looks]
-        return _panel(grid, rule.metric, along, own, head)
+        out = _panel(grid, rule.metric, along, own, head)
+        return out._replace(up=out.up + found.whose(part))
 
     panels = [[curves_of(along, *each) for each in row] for along in alongs for row in rows]
-    if len(panels[0]) == 1 and len(alongs) > 1:  # its pictures side by side
+    abreast = (on.width or ink.FULL) >= ABREAST * len(alongs)
+    if len(panels[0]) == len(rows) == 1 and abreast:
         panels = [[*itertools.chain(*panels)]]
     spread = "" if grid.per_client(rule.metric) else "Bands: standard error"
     notes += [OF_CLIENTS] * (not spread)
     notes = _notes(grid, found.cells, setting, spread, CROSS * cut, *notes)
     what = f"The {name} against {' and '.join(ALONG[along] for along in alongs)} so far."
-    return _finished(ink.picture(title, panels, notes), what, grid, found.cells)
+    return _finished(ink.picture(on, panels, notes), what, grid, found.cells)
 
 
 # --- lines, and the figure of runs -----------------------------------------------------------------
@@ -542,10 +596,17 @@ def scaled(metric: str) -> bool | None:
     return False if metric == "eps_spent" or metric.endswith("accuracy") else None
 
 
+def _start(grid: Grid, metric: str) -> float:
+    """Where a metric begins of which small values are good, else NaN."""
+    known = CRITERIA.get(metric) == "min"
+    return float(grid.ds[metric].isel(round=0).max()) if known else math.nan
+
+
 def _panel(grid: Grid, metric: str, along: str, drawn: list[Line], head: str = "") -> Panel:
     """Lines of a metric in a panel of their own."""
     axis, log = across(grid.ds, along)[1], False if along == "round" else None
-    return Panel(head, axis, grid.name(metric), drawn, log, scaled(metric))
+    start = _start(grid, metric)
+    return Panel(head, axis, grid.name(metric), drawn, log, scaled(metric), start)
 
 
 def lines(grid: Grid, metric: str, along: str) -> dict[int, Line]:
@@ -581,17 +642,18 @@ def curves(
     data: xarray.Dataset | Sequence[tuple[str, xarray.Dataset]],
     path: str | Path | None = None,
     *,
-    title: str | None = None,
     metrics: Sequence[str] | None = None,
     bounds: Sequence[Bound] = (),
+    **look: Unpack[Look],
 ) -> Figure:
-    """Loss and squared gradient norm of a run against rounds and against uplink bits, in four panels;
-    below them, if it is private, the eps that is proven for what was released so far.
+    """The loss of a run against rounds, and its accuracy, or what else is known on test data; if it is
+    private, also the eps that is proven for what was released so far, against the bits of its uplink.
 
-    Of several runs, as pairs (label, result), each is a line.  Of a single one the worst client is shown
-    too, the running mean of the squared gradient norm, and ``bounds``, from
-    :func:`jaxfl.views.bounds.bounds`.  ``metrics`` replaces both metrics.  A run that diverged ends in a
-    cross.  ``path`` ends in .png, .pdf or .svg.  Returns the figure.
+    Of several runs, as pairs (label, result), each is a line, and where they send unequal bits all is
+    drawn against these, too.  Of a single one also the worst client, the accuracy on training data and
+    ``bounds``, from :func:`jaxfl.views.bounds.bounds`.  ``metrics`` replaces both metrics.  A run that
+    diverged ends in a cross.  ``path`` ends in .png, .pdf or .svg; the other options are those of
+    :class:`.ink.Look`.  Returns the figure.
     """
     import xarray
 
@@ -605,59 +667,65 @@ def curves(
     )
     each = [run.ds for run in runs.values()]
     grid = Grid.of(xarray.concat(each, "algorithm", join="outer", combine_attrs="override"))
-    shown = list(ROWS) if metrics is None else list(dict.fromkeys(metrics))
+    second = next((name for name in SECOND if name in grid.ds), "loss")
+    drawn = {bound.metric for bound in bounds if bound.values is not None}
+    shown = list(dict.fromkeys(["loss", second, *drawn] if metrics is None else metrics))
     grid.check(*shown, clients=True)
-    notes = [f"{label}: {note}." if label else f"{note}." for label, note in _said(runs, shown)]
-    notes += [bound.note for bound in bounds]
-    notes += [OF_CLIENTS] * any(map(grid.per_client, shown))
+    brief = [f"{words}." for words in _said(runs, shown, claim=False, whom=False)]
+    more = [bound.note for bound in bounds] + [OF_CLIENTS] * any(map(grid.per_client, shown))
+    rate = [float(run.ds["uplink_bits"].max() / run.ds["round"].max()) for run in runs.values()]
+    alongs = ["round", "uplink_bits"] if max(rate) > min(rate) else ["round"]
+    where = dict.fromkeys(shown, alongs)
     if metrics is None and "eps_spent" in grid.ds:
-        shown.append("eps_spent")
-        notes.append("ε: of all that was released up to the next evaluated round.")
-
-    def panel(name: str, along: str) -> Panel:
-        return _panel(grid, name, along, _drawn(grid, name, along, bounds))
-
-    rows = [[panel(name, "round"), panel(name, "uplink_bits")] for name in shown]
+        where["eps_spent"] = alongs if len(runs) > 1 else ["uplink_bits"]
+        more.append("ε: of all that was released up to the next evaluated round.")
     setting, *others = ([*run.setting()] for run in runs.values())
     common = ", ".join(words for words in setting if all(words in other for other in others))
     name = common if others else f"{grid.cells['algorithm'].item()}: {common}"
-    if title is not None and name:
-        notes.insert(0, f"{name}.")
-    figure = ink.picture(name if title is None else title, rows, notes)
+    on, heading = ink.sheet(name, look)
+
+    def panel(n: str, along: str) -> Panel:
+        found = _panel(grid, n, along, _drawn(grid, n, along, bounds))
+        return found._replace(up=ROWS.get(n, [found.up])[0]) if len(runs) == 1 else found
+
+    rows = [[panel(n, along) for along in alongs] for n, alongs in where.items()]
+    if len(runs) == 1:  # as many beside each other as there is room for
+        panels, size = [*itertools.chain(*rows)], max(1, int((on.width or ink.FULL) / ABREAST))
+        rows = [panels[i : i + size] for i in range(0, len(panels), size)]
+    figure = ink.picture(on, rows, [*heading, *brief, *more])
+    full = [f"{words}." for words in _said(runs, shown)]
+    figure.set_label("\n".join([f"{name}.", *full, *str(figure.get_label()).splitlines()]))
     if path is not None:
         ink.write(figure, Path(path))
     return figure
 
 
-def _said(runs: Mapping[str, Grid], shown: Sequence[str]) -> Iterator[tuple[str, str]]:
+def _said(runs: Mapping[str, Grid], shown: Sequence[str], **how: bool) -> Iterator[str]:
     """The privacy of each run, and how it ended unless as planned."""
     for label, run in runs.items():
-        yield label, results.privacy(run.about).replace("eps =", "ε =").replace("delta =", "δ =")
+        start = f"{label}: " * bool(label)
+        words = results.privacy(run.about, **how)
+        yield start + words.replace("eps =", "ε =").replace("delta =", "δ =")
         if run.about["ended"] != "finished":
-            yield label, run.about["ended"]
+            yield start + run.about["ended"]
         if not all(np.isfinite(run.ds[name]).all() for name in shown):
-            yield label, LOST
+            yield start + LOST
 
 
 def _drawn(grid: Grid, name: str, along: str, bounds: Sequence[Bound]) -> list[Line]:
-    """The line of each run; of a single one the second metric behind it, and its bounds."""
+    """The line of each run; of a single one a second metric behind it, and its bounds."""
     line, *others = lines(grid, name, along).values()
     # between two values of eps the later holds
     steps = "steps-pre" if name == "eps_spent" else "default"
     if others:
         labels = enumerate(zip([line, *others], grid.cells["algorithm"], strict=True))
-        return [one._replace(label=label, color=i, steps=steps) for i, (one, label) in labels]
-    if name not in ROWS:
+        return [o._replace(label=l, color=i, style=i, steps=steps) for i, (o, l) in labels]
+    _, behind, own, other = ROWS.get(name, ("", "", "", ""))
+    if behind not in grid.ds:
         return [line._replace(steps=steps)]
-    behind, own, other = ROWS[name]
-    place = 2 * list(ROWS).index(name)  # in one legend no two lines have one colour
     (second,) = lines(grid, behind, along).values()
-    second = second._replace(label=other, color=place + 1, style=1, width=1.0)
-    spread = max(_spread(line.y), FLAT * np.nanmax(np.abs(line.y)))  # rounding is no spread
-    if np.isfinite(line.y).sum() > 1 and _spread(np.append(line.y, second.y)) > ROOM * spread:
-        words = f"{other} ({second.y[-1]:.3g} at the end, outside of the picture)"
-        second = second._replace(label=words, x=[], y=[], error=None)
-    out = [second, line._replace(label=own, color=place)]
+    second = second._replace(label=other, color=1, style=1, width=1.0)
+    out = [second, line._replace(label=own)]
     scale = across(grid.ds, along)[0]
     for bound in bounds:
         if bound.metric == name and bound.values is not None:

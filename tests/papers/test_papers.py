@@ -23,6 +23,7 @@ from told import refused
 import jaxfl
 from jaxfl.privacy.limits import limits, plain_eps
 from jaxfl.problems.metrics import evaluate_metrics
+from jaxfl.views import ink
 from jaxfl.views.ink import Line, Panel, picture
 
 pytestmark = pytest.mark.once
@@ -294,7 +295,9 @@ def test_claims_below_the_proof_are_flagged(name: str) -> None:
     figure = papers.entry(name).draw({"cells": cells_of(name)})[""]
     words = " ".join(text.get_text() for text in figure.texts)
     assert "39.8 for private local SGD" in words
-    assert "coincide" in words
+    under = [line for ax in figure.axes for line in ax.get_lines() if line.get_alpha() == ink.PALE]
+    assert under  # lines that coincide are wide and pale
+    assert all(line.get_linewidth() > 3 for line in under)
 
 
 def test_the_most_that_an_attack_shows() -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import grids
 import pytest
+from matplotlib.image import imread
 from told import Shell
 
 import jaxfl
@@ -103,6 +104,11 @@ def test_plot_a_sweep(sweep: Path, tmp_path: Path, shell: Shell) -> None:
     assert [file.name for file in files] == [*named, "notes.txt"]
     assert set(files) == set((tmp_path / "a").iterdir())
     assert "by the lowest final loss" in " ".join(files[-1].read_text().split())
+    words = ("--for", "slides", "--width", "4", "--no-note", "--only", "curves-loss", "--title=")
+    drawn, notes = shell("plot", sweep, "--out", tmp_path / "a", *words).out.split()
+    assert {Path(drawn), Path(notes)} == set((tmp_path / "a").iterdir())
+    assert imread(drawn).shape[1] == 1200
+    assert "by the lowest final loss" in " ".join(Path(notes).read_text().split())
 
 
 def test_plot_a_run(single: Path, shell: Shell) -> None:
@@ -142,6 +148,9 @@ def test_folders_without_a_result(tmp_path: Path, shell: Shell) -> None:
         ("show X --latency 1", "needs --bandwidth"),
         ("plot X --label eps", "--label eps must read OLD=NEW"),
         ("plot X --format jpg", "format jpg must be one of png, pdf, svg"),
+        ("plot X --for poster", "--for poster must be one of paper, slides, notebook"),
+        ("plot X --width wide", "--width wide must be a number"),
+        ("plot X --only front", "only front must be one of front-loss, "),
     ],
 )
 def test_mistakes(sweep: Path, words: str, said: str, shell: Shell) -> None:
