@@ -55,7 +55,8 @@ MOST_OF_CALL = 1 << 15  # rounds of which the sums of the lower sixteen bits fit
 CALL = 2e11  # multiplications of one call, about: a second or two of two cores, so that Ctrl-C is heard
 SHARE = 0.1  # of the work that evaluations take by default, or
 SMALL = 1 << 29  # multiplications of all evaluations, some hundredths of a second;
-FEWEST, MOST = 3, 100  # evaluations by default
+FEWEST, ENOUGH, MOST = 3, 20, 100  # evaluations by default; a curve has enough points,
+SHORT = 1 << 36  # if these take as many multiplications, about a second
 EXAMPLE = 6  # times the multiplications of a loss: gradient, norm and clipping of one drawn example
 STEP = 200  # multiplications per parameter of one round: noise, compression, the step
 
@@ -88,11 +89,14 @@ def work(problem: Problem, values: Mapping[str, Any], facts: ProblemFacts) -> Wo
 def cadence(rounds: int, work: Work) -> int:
     """Rounds between evaluations, unless given: these take at most a tenth of the work.
 
-    There are at least 3 evaluations all the same, and at most 100, which all of a small problem are.
+    There are 20 evaluations all the same where they take about a second, else at least 3, and at most 100,
+    which all of a small problem are.
     """
     ratio = SHARE / (1 - SHARE)
     evaluations = max(ratio * rounds * work.round, SMALL) / max(work.evaluation, 1.0)
-    return math.ceil(rounds / int(min(MOST, max(FEWEST, evaluations))))
+    every = math.ceil(rounds / int(min(MOST, max(FEWEST, evaluations))))
+    enough = max(1, rounds // ENOUGH)
+    return min(every, enough) if rounds / enough * work.evaluation <= SHORT else every
 
 
 def rounds_of_call(work: float) -> int:

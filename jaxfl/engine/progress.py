@@ -35,6 +35,7 @@ class Plan(NamedTuple):
     continued: int  # runs that begin where shorter ones of the folder end
     left: int  # runs, those to continue included
     evaluation: float  # share of the evaluations in the counted work that is left
+    each: float  # times this work, if each round were evaluated
 
     def __repr__(self) -> str:
         """What `--plan` prints."""
@@ -53,6 +54,7 @@ class Plan(NamedTuple):
         if self.finished:
             left = f"done: {self.finished:,} of {plural(self.runs, 'run')}; left: {left}"
         share = f"evaluations (see eval_every) are about {self.evaluation:.0%} of the work"
+        share += f", which grows {self.each:.2g}-fold with one in each round" * (self.each > 1.05)
         return "\n".join((left, f"{share}; {result}", *self.programs))
 
 

@@ -391,6 +391,7 @@ def _announced(planned: Planned, todo: Sequence[int], fit: _Fit, disk: tuple[int
     left = [(planned.chunks[n], planned.program(n)) for n in todo]
     works = [work(program, chunk) for chunk, program in left]
     rounds, seen = sum(r for r, _ in works), sum(e for _, e in works)
+    every = sum(work(program, chunk._replace(every=1))[1] for chunk, program in left)
     runs = sum(chunk.runs for chunk, _ in left)
     seeds, lines = defaultdict[int, set[int]](set), {}
     for chunk, program in left:
@@ -408,4 +409,5 @@ def _announced(planned: Planned, todo: Sequence[int], fit: _Fit, disk: tuple[int
         sum(chunk.runs for chunk, _ in left if chunk.after),
         runs,
         seen / max(rounds + seen, 1.0),
+        (rounds + every) / max(rounds + seen, 1.0),
     )

@@ -390,6 +390,10 @@ def test_evaluations_take_a_tenth_of_the_work() -> None:
     for round, evaluation, rounds, every in (
         (1e3, 1e3, 250, 3),  # a small problem: a hundred evaluations
         (1e9, 2e10, 1000, 200),  # a tenth of the work allows five
+        (1e7, 2e9, 60, 3),  # a tenth allows none, and twenty take a second
+        (1e7, 1.7e9, 65, 3),
+        (1e7, 1e9, 30, 1),  # at least twenty
+        (1e7, 4e9, 60, 20),  # they would take longer
         (1e9, 5e10, 100, 34),  # it allows none, and there are three
         (9e9, 1e10, 1000, 10),  # 100 x 1e10 = a ninth of 1000 x 9e9
         (1e12, 1e9, 3, 1),
