@@ -1,6 +1,6 @@
-"""Every algorithm as its record and its docstring describe it: the page ``algorithms.md``.
+"""Every algorithm as its record and its docstring describe it: ``algorithms.md``, and a page for each.
 
-``python docs/algorithms.py > docs/algorithms.md`` writes the page.
+``python docs/algorithms.py`` writes the pages.
 """
 
 from __future__ import annotations
@@ -8,15 +8,17 @@ from __future__ import annotations
 import inspect
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from jaxfl.algorithms.registry import PAPERS
+from jaxfl.algorithms.registry import ALGORITHMS, PAPERS
 from jaxfl.algorithms.resolution import resolve
+from jaxfl.core.equations import equation_of, latex
 from jaxfl.core.schedules import Schedule
-from jaxfl.core.types import Algorithm, ProblemFacts
+from jaxfl.core.types import Algorithm, Param, ProblemFacts
 from jaxfl.privacy.events import (
+    NEIGHBOURS,
     OBSERVED,
     Event,
     Increments,
@@ -29,12 +31,24 @@ from jaxfl.privacy.events import (
     Sequence,
 )
 
-__all__ = ["PAGE", "equation", "page"]
+__all__ = ["FOLDER", "INDEX", "pages"]
 
-PAGE = Path(__file__).with_name("algorithms.md")
+INDEX = Path(__file__).with_name("algorithms.md")
+FOLDER = Path(__file__).with_name("algorithms")
+WRITTEN = "<!-- Written by `python docs/algorithms.py`; do not edit by hand. -->"
 CLIENTS, RECORDS, SIZE, ROUNDS, SMOOTHNESS, DIAMETER = 10, 1000, 100, 100, 1.0, 10.0
 ALONE = ("dp_gd", "dp_sgd", "dp_srm", "noisy_mu2", "rrpsgd")  # one node holds all data
 QUIET = ("none", "plain_sum")  # parts that are not there
+FIELD = "Who leads at which eps and budget of bits is measured: [the field](field.md#the-answer-in-words)."
+DEFAULTS = (
+    f"Defaults are those of n = {CLIENTS} clients with m = {RECORDS:,} records each, d = {SIZE} "
+    f"parameters, T = {ROUNDS} rounds, smoothness L = {SMOOTHNESS:g} and, where the losses have to be "
+    f"convex on a bounded set, its diameter {DIAMETER:g}; where one node holds all data, n = 1. *From* "
+    "is where a default comes from; `jaxfl run NAME --help` prints it, and `run.sources` has it for a "
+    "run's values.\n\n*Released* is what the privacy event says: what an adversary sees, how often, from "
+    "which draws, and how much one record weighs in it. Accountants prove an eps from that alone. "
+    "[All algorithms](../algorithms.md)"
+)
 SCHEMES = {
     "full": "all m records",
     "poisson": "a Poisson batch, every record with probability b/m",
@@ -46,64 +60,131 @@ SCHEMES = {
 }
 
 
-def page() -> str:
-    """The page, from what the folders of :mod:`jaxfl.algorithms` declare."""
+def pages() -> dict[Path, str]:
+    """The text of each page, from what the folders of :mod:`jaxfl.algorithms` declare."""
+    made = {make.__name__: Page(make) for paper in PAPERS for make in paper.algorithms}
     lines = [
-        "<!-- Written by `python docs/algorithms.py`; do not edit by hand. -->",
+        WRITTEN,
         "",
         "# Algorithms",
         "",
-        f"Defaults are those of n = {CLIENTS} clients with m = {RECORDS:,} records each, d = {SIZE} "
-        f"parameters, T = {ROUNDS} rounds, smoothness L = {SMOOTHNESS:g} and, where the losses have to "
-        f"be convex on a bounded set, its diameter {DIAMETER:g}; where one node holds all data, n = 1. "
-        "Beside each is where it comes from. `jaxfl run NAME --help` prints defaults and their sources, "
-        "and `run.sources` has the sources of a run's values.",
+        f"{len(made)} algorithms, each with a page: its equation, citation and parts, what it releases, "
+        "its hyper-parameters with defaults, and the command that runs it.",
         "",
-        "*Released* is what the privacy event says: what an adversary sees, how often, from which "
-        "draws, and how much one record weighs in it. Accountants prove an eps from that alone.",
+        "## Which algorithm for which trust and budget",
+        "",
+        "Find the row of what an adversary may see and of whose data has to be protected. The fewer are "
+        "trusted, the more noise the same eps takes.",
+        "",
+        *_choice(made),
+        "",
+        "*Compressed*: a message holds fewer bits than the model. *Local steps*: a client takes several "
+        "steps between two messages. Another `compressor=` or `aggregation=` moves an algorithm to another "
+        "column or row, where its parts allow that: its page names them, and `run.privacy()` says what is "
+        "proven then.",
+        "",
+        FIELD,
     ]
     for paper in PAPERS:
-        lines += ["", f"## {paper.title}"]
-        for make in paper.algorithms:
-            lines += ["", *_entry(make.__name__, make)]
-    return "\n".join(lines) + "\n"
+        heads = ("algorithm", "what it is", "adversary sees", "protects", "compressor")
+        lines += ["", f"## {paper.title}", "", *_table(heads, _rows(paper.algorithms, made))]
+    out = {INDEX: "\n".join(lines) + "\n"}
+    return out | {FOLDER / f"{name}.md": page.text() for name, page in made.items()}
 
 
-def equation(make: Callable[..., Algorithm]) -> str:
-    """The first literal block of the docstring."""
-    found = re.search(r"::\n\n((?:[ ]+.*\n?|\n)+)", inspect.getdoc(make) or "")
-    return inspect.cleandoc("\n" + found[1]).rstrip() if found else ""
+def _choice(made: Mapping[str, Page]) -> list[str]:
+    """Algorithms by what the adversary sees, what is protected, and how they spare bits."""
+    places: dict[tuple[str, str, bool], list[list[str]]] = {}
+    for name, page in made.items():
+        trust, unit = page.seen
+        column = 2 if page.local else int(page.compressor != "–")
+        row = places.setdefault((trust, unit, page.network), [[], [], []])
+        both = " (compressed)" * (page.local and page.compressor != "–")
+        row[column].append(f"[{name}](algorithms/{name}.md){both}")
+    order = [*OBSERVED, ""]
+    ranked = sorted(places, key=lambda at: (order.index(at[0]), at[1] != "record", at[2]))
+    rows = [
+        (
+            (OBSERVED[trust] if trust else "nothing is private") + ", without a server" * network,
+            f"one {unit}" * bool(trust),
+            *(", ".join(names) or "–" for names in places[trust, unit, network]),
+        )
+        for trust, unit, network in ranked
+    ]
+    heads = ("adversary sees", "protects", "whole messages", "compressed", "local steps")
+    return _table(heads, rows)
 
 
-def _entry(name: str, make: Callable[..., Algorithm]) -> list[str]:
-    algorithm = make()
-    n = 1 if name in ALONE else CLIENTS
-    facts = ProblemFacts(
-        n, RECORDS, RECORDS, SIZE, ROUNDS, SMOOTHNESS, (RECORDS,), DIAMETER, True, True
-    )
-    values, sources = resolve(algorithm, {}, facts)
-    event = algorithm.event(values, facts) if algorithm.event else NoClaim("it has no event")
-    claim = algorithm.claim(values, facts)
-    command = f"jaxfl run {name}" + " --clients 1" * (name in ALONE)
-    parts = [f"{role} {what}" for role, what in algorithm.parts if what not in QUIET]
-    lines = [f"### {name}", "", f"{algorithm.summary}. *{algorithm.paper}.*", "", "```text"]
-    lines += [*equation(make).split("\n"), "```", ""]
-    for paragraph in _prose(make):
-        lines += [paragraph, ""]
-    lines += [f"- Parts: {', '.join(parts)}.", f"- Released: {_released(event)}"]
-    if claim is not None:
-        unsure = "" if claim.verified else " (constant not verified)"
-        lines += [f"- Claimed: `{claim.formula}` [{claim.source}]{unsure}."]
-    lines += [f"- Command: `{command}`", ""]
-    lines += ["| hyper-parameter | meaning | default | from |", "|---|---|---|---|"]
-    for param in algorithm.params:
-        value = values.get(param.name)
+def _rows(makes: tuple[Callable[..., Algorithm], ...], made: Mapping[str, Page]) -> list[Any]:
+    out = []
+    for name in (make.__name__ for make in makes):
+        page = made[name]
+        trust, unit = page.seen
+        first = f'<a id="{name}"></a>[{name}](algorithms/{name}.md)'  # where older links lead
+        sees = OBSERVED.get(trust, "not private")
+        out.append((first, page.algorithm.summary, sees, unit or "–", page.compressor))
+    return out
+
+
+def _table(heads: tuple[str, ...], rows: list[Any]) -> list[str]:
+    lines = [f"| {' | '.join(heads)} |", "|" + "---|" * len(heads)]
+    return lines + [f"| {' | '.join(map(_cell, row))} |" for row in rows]
+
+
+class Page:
+    """An algorithm and its values on the problem of the defaults."""
+
+    def __init__(self, make: Callable[..., Algorithm]) -> None:
+        self.make, self.name, self.algorithm = make, make.__name__, make()
+        n = 1 if self.name in ALONE else CLIENTS
+        self.facts = ProblemFacts(
+            n, RECORDS, RECORDS, SIZE, ROUNDS, SMOOTHNESS, (RECORDS,), DIAMETER, True, True
+        )
+        self.values, self.sources = resolve(self.algorithm, {}, self.facts)
+        event = self.algorithm.event
+        self.event = event(self.values, self.facts) if event else NoClaim("it has no event")
+        self.parts = dict(self.algorithm.parts)
+        self.network = "rule" in self.parts
+        self.local = "local_steps" in self.values or self.parts.get("local", "").startswith("sgd")
+        found = self.parts.get("compressor", "identity")
+        self.compressor = "–" if found == "identity" else found
+
+        first = self.event
+        while isinstance(first, Phases | Sequence):
+            first = first.events[0]
+        self.seen, self.adjacency = ("", ""), ""  # trust and unit; empty where nothing is private
+        if isinstance(first, Event):
+            self.seen, self.adjacency = (first.trust, first.unit), str(first.adjacency)
+
+    def text(self) -> str:
+        algorithm, name = self.algorithm, self.name
+        claim = algorithm.claim(self.values, self.facts)
+        command = f"jaxfl run {name}" + " --clients 1" * (name in ALONE)
+        parts = [f"{role} {what}" for role, what in algorithm.parts if what not in QUIET]
+        about = f"{algorithm.summary}. *{algorithm.paper}.*"
+        math = latex(equation_of(inspect.getdoc(self.make) or ""))
+        lines = [WRITTEN, "", f"# {name}", "", about, "", "```math", math, "```", ""]
+        for paragraph in _prose(self.make):
+            lines += [paragraph, ""]
+        lines += [f"- Parts: {', '.join(parts)}.", f"- Released: {_released(self.event)}"]
+        trust, unit = self.seen
+        if trust:
+            lines += [f"- Protects {NEIGHBOURS[unit, self.adjacency]}."]
+        if claim is not None:
+            unsure = "" if claim.verified else " (constant not verified)"
+            lines += [f"- Claimed: `{claim.formula}` [{claim.source}]{unsure}."]
+        lines += [f"- Command: `{command}`", "", "## Hyper-parameters and defaults", ""]
+        heads = ("hyper-parameter", "meaning", "default", "from")
+        lines += [*_table(heads, [self._row(param) for param in algorithm.params]), "", DEFAULTS]
+        return "\n".join(lines) + "\n"
+
+    def _row(self, param: Param) -> tuple[str, str, str, str]:
+        value = self.values.get(param.name)
         shown = "" if value is None else _number(value)
-        source = sources.get(param.name, "").replace("given", "not set: here T = 100")
+        source = self.sources.get(param.name, "").replace("given", "not set: here T = 100")
         if param.name == "sigma" and source.startswith("calibrated"):
             source = "calibrated: the least that is proven for eps"
-        lines += [f"| `{param.name}` | {_cell(param.doc)} | {shown} | {_cell(source)} |"]
-    return lines
+        return f"`{param.name}`", param.doc, shown, source
 
 
 def _prose(make: Callable[..., Algorithm]) -> list[str]:
@@ -116,8 +197,13 @@ def _prose(make: Callable[..., Algorithm]) -> list[str]:
 
 
 def _markdown(text: str) -> str:
-    text = re.sub(r":[a-z]+:`([^`]+)`", r"`\1`", text)
+    text = re.sub(r":[a-z]+:`([^`]+)`", _linked, text)
     return re.sub(r"``([^`]+)``", r"`\1`", text)
+
+
+def _linked(found: re.Match[str]) -> str:
+    name = found[1]
+    return f"[`{name}`]({name}.md)" if name in ALGORITHMS else f"`{name}`"
 
 
 def _released(event: Any) -> str:
@@ -179,4 +265,6 @@ def _cell(text: str) -> str:
 
 
 if __name__ == "__main__":
-    print(page(), end="")
+    FOLDER.mkdir(exist_ok=True)
+    for file, text in pages().items():
+        file.write_text(text, encoding="utf-8")

@@ -6,6 +6,7 @@ import dataclasses
 import inspect
 import io
 import itertools
+import logging
 import re
 import shutil
 import textwrap
@@ -17,6 +18,7 @@ import jax
 
 import jaxfl
 from jaxfl.cli import COMMANDS, main
+from jaxfl.core.equations import BLOCK, latex
 from jaxfl.core.records import FIELDS, field_docs
 
 HERE = Path(__file__).parent
@@ -27,14 +29,31 @@ PAGES = {
     "security": "SECURITY.md",
 }
 BAR = "\u2223"  # for |v|, which reStructuredText takes for a substitution
+ANSWER, NEXT = "[the field](field.md#the-answer-in-words).", "\n## "
 LINK = re.compile(r"\[([^\]]*)\]\(([^)]+)\)")
 OUTSIDE = re.compile(r"\[([^\]]*)\]\(\.\./benchmarks/[^)]*\)")  # of the site
+THEIRS = re.compile(r"``((?:flax|jax|optax|xarray)\.[A-Za-z_.]+)``")
+CODE = re.compile(r"^(from|import) |\w\.\w+\(|>>> ", re.MULTILINE)
 # Notebooks lie beside the package, and Sphinx reads what lies below this folder.
 shutil.rmtree(HERE / "notebooks", ignore_errors=True)
 shutil.copytree(HERE.parent / "notebooks", HERE / "notebooks")
 
 project, author, release = "jaxfl", "jaxfl developers", jaxfl.__version__
-extensions = ["sphinx.ext.autodoc", "sphinx.ext.viewcode", "myst_nb"]
+extensions = [
+    "sphinx.ext.autodoc",
+    "sphinx.ext.viewcode",
+    "sphinx.ext.intersphinx",
+    "sphinx.ext.mathjax",
+    "myst_nb",
+]
+# Where an inventory cannot be reached, names of that library are plain words.
+intersphinx_mapping = {
+    "jax": ("https://docs.jax.dev/en/latest/", None),
+    "optax": ("https://optax.readthedocs.io/en/latest/", None),
+    "flax": ("https://flax.readthedocs.io/en/latest/", None),
+    "xarray": ("https://docs.xarray.dev/en/stable/", None),
+}
+intersphinx_timeout = 5  # seconds
 exclude_patterns = ["_build", "jupyter_execute"]
 html_theme = "furo"
 html_title = "jaxfl"
@@ -43,6 +62,7 @@ html_static_path, html_css_files = ["_static"], ["wide.css"]
 nb_execution_mode = "off"  # the tests run them
 myst_heading_anchors = 3
 myst_enable_extensions = ["dollarmath"]
+myst_fence_as_directive = ["math"]  # repository hosts read the same fence
 autodoc_member_order = "bysource"
 autodoc_typehints = "none"  # signatures are in the source, one link away
 autodoc_preserve_defaults = True
@@ -54,6 +74,31 @@ def bars(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str
     for i in range(0, len(text), 2):  # outside of literals
         text[i] = re.sub(r"^(?! ).*$", lambda m: m[0].replace("|", BAR), text[i], flags=re.M)
     lines[:] = "``".join(text).split("\n")
+
+
+def equations(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
+    """Typeset the literal blocks that are equations; those of code stay as they are."""
+    text = "\n".join(lines) + "\n"
+    lines[:] = BLOCK.sub(typeset, text).rstrip("\n").split("\n")
+
+
+def typeset(found: re.Match[str]) -> str:
+    """A block in LaTeX behind a single colon, unless it is code."""
+    block = textwrap.dedent(found[1])
+    if CODE.search(block):
+        return found[0]
+    rows = textwrap.indent(latex(block), "   ")
+    return f":\n\n.. math::\n   :no-wrap:\n\n   \\[\n{rows}\n   \\]\n\n"
+
+
+def elsewhere(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
+    """Names of the libraries that users meet link to their documentation."""
+    lines[:] = [THEIRS.sub(r":py:obj:`\1`", line) for line in lines]
+
+
+def quiet(record: logging.LogRecord) -> bool:
+    """Whether a message of intersphinx is more than that an inventory cannot be reached."""
+    return "failed to reach any of the inventories" not in str(record.msg)
 
 
 def fields(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
@@ -103,6 +148,11 @@ def pages(app: Any, name: str, source: list[str]) -> None:
         source[0] = source[0].replace("](#", "](overview.md#")
     if name == "reference/command-line":
         source[0] += "".join(map(manual, [command for command in COMMANDS if command[0] != "-"]))
+    if name == "algorithms":
+        field = (HERE / "field.md").read_text("utf-8").partition("\n## The answer in words\n")[2]
+        source[0] = source[0].replace(ANSWER, f"{ANSWER}\n\n{field.partition(NEXT)[0]}", 1)
+        names = "\n".join(f"algorithms/{path.stem}" for path in sorted((HERE / name).glob("*.md")))
+        source[0] += f"\n```{{toctree}}\n:hidden:\n\n{names}\n```\n"
     source[0] = source[0].replace("](../notebooks/", "](notebooks/").replace("](../docs/", "](../")
     source[0] = OUTSIDE.sub(r"\1", source[0])
 
@@ -124,6 +174,12 @@ def link(found: re.Match[str]) -> str:
 
 
 def setup(app: Any) -> None:
+    app.set_html_assets_policy(
+        "always"
+    )  # MathJax also where only a notebook's output has equations
+    logging.getLogger("sphinx.sphinx.ext.intersphinx").addFilter(quiet)
+    app.connect("autodoc-process-docstring", equations)
+    app.connect("autodoc-process-docstring", elsewhere)
     app.connect("autodoc-process-docstring", fields)
     app.connect("autodoc-process-docstring", bars)
     app.connect("autodoc-skip-member", members)

@@ -18,6 +18,7 @@ WIDTH, HEIGHT = 120, 20  # of a curve, in pixels
 POINTS = 60  # of a curve
 WIDE = 10.0  # ratio of the largest to the smallest value from which a curve is logarithmic
 PLAIN = 'class="mathjax_ignore tex2jax_ignore"'
+MATH = 'class="mathjax_process tex2jax_process"'
 
 
 class Html(str):
@@ -51,7 +52,7 @@ def equation(name: str) -> str:
     if not found:
         return ""
     try:
-        return f"<div>$${html.escape(latex(found))}$$</div>"
+        return f"<div {MATH}>$${html.escape(latex(found))}$$</div>"
     except InputError:  # a user's, in other words
         return f"<pre {PLAIN}>{html.escape(found)}</pre>"
 
@@ -86,7 +87,7 @@ def progress(done: int, total: int, words: str) -> str:
 def _line(cells: Sequence[str], first: str, other: str, style: str = "") -> str:
     tags = [first, *[other] * (len(cells) - 1)]
     inner = (
-        f'<{tag} style="text-align:left;{style}">{_escaped(cell)}</{tag}>'
+        f'<{tag} style="text-align:left;padding:0.1em 0.6em 0.1em 0;{style}">{_escaped(cell)}</{tag}>'
         for tag, cell in zip(tags, cells, strict=True)
     )
     return f"<tr>{''.join(inner)}</tr>"

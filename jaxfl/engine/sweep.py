@@ -60,7 +60,7 @@ def sweep(
     matmul_precision: str | None = None,
     **numbers: Any,
 ) -> xarray.Dataset:
-    """Compute every run of a grid, and return one labelled data set.
+    """Compute every run of a grid, and return one labelled ``xarray.Dataset``.
 
     A list of values is an axis, a single value holds for all runs: ``lr=[0.1, 0.3], eps=5``.
     ``algorithm`` is an algorithm, its name, a list of them, or a function that returns one; ``problem``

@@ -27,9 +27,10 @@ def optimizer(
 ) -> Server:
     """An optax transform of v, then the projection onto the problem's constraint set, if any.
 
-    ``make`` builds the transform from traced values, as ``lambda hp: optax.adam(hp["lr"])``.  It sees
-    flat vectors, or with the problem's ``model`` its pytree of parameters: layers may have rates,
-    transforms and masks of their own, as with `optax.multi_transform`.
+    ``make`` builds the transform, an ``optax.GradientTransformation``, from traced values, as
+    ``lambda hp: optax.adam(hp["lr"])``.  It sees flat vectors, or with the problem's ``model`` its pytree
+    of parameters: layers may have rates, transforms and masks of their own, as with
+    ``optax.multi_transform``.
     """
 
     def seen(a: Array) -> PyTree:

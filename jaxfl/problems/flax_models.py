@@ -55,6 +55,8 @@ def flax_model(
 ) -> Model:
     """A model from a linen module, an nnx module, or a function ``rngs -> nnx module``.
 
+    A module is a ``flax.linen.Module`` or a ``flax.nnx.Module``.
+
     ``sample`` is one example's features or a tuple with their shape, such as ``(8, 8, 1)``: no batch
     axis.  The module is applied to a batch of that one example.  Features are integers, as an embedding
     takes them, where those of ``sample`` are: ``jax.ShapeDtypeStruct((length,), "int32")``, say.

@@ -122,7 +122,8 @@ class Table(NamedTuple):
         from rich.console import Console
 
         file = io.StringIO()
-        self.show(Console(file=file, width=WIDTH, color_system=None, highlight=False))
+        options: Any = {"color_system": None, "highlight": False, "force_jupyter": False}
+        self.show(Console(file=file, width=WIDTH, **options))
         return "\n".join(line.rstrip() for line in file.getvalue().splitlines()) + "\n"
 
     def show(self, console: Console) -> None:

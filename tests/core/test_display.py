@@ -153,3 +153,9 @@ def test_a_curve_has_the_finite_values_in_their_order() -> None:
     assert heights([3.0, 2.0, 1.0])[1] == pytest.approx(10.0)
     assert sparkline([1.0, math.inf]) == ""
     assert len(heights([*range(1000)])) < 70
+
+
+def test_a_table_as_text_is_text_in_a_notebook_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There rich would display it, and leave the text empty."""
+    monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
+    assert Table("t", (Column("a", "a", ("b",)),)).text() == "t\na\nb\n"

@@ -1,5 +1,6 @@
 """The documentation is that of the code: generated pages, and what docstrings and README say runs."""
 
+import ast
 import doctest
 import importlib
 import json
@@ -13,11 +14,13 @@ from typing import Any
 
 import pandas
 import pytest
+from matplotlib.mathtext import MathTextParser
 from scripts import ROOT, load
 
 import jaxfl
 from jaxfl.cli.build import choose_algorithm
 from jaxfl.cli.parser import parse
+from jaxfl.core.equations import rows
 
 pytestmark = pytest.mark.once
 
@@ -35,19 +38,83 @@ def generator() -> ModuleType:
     return load("docs/algorithms")
 
 
-def test_the_page_of_algorithms_is_generated(generator: ModuleType) -> None:
-    written = generator.PAGE.read_text(encoding="utf-8")
-    assert written == generator.page(), "write it again with python docs/algorithms.py"
-    commands = re.findall(r"`jaxfl run ([a-z0-9_]+.*)`$", written, re.MULTILINE)
-    assert len(commands) == written.count("\n### ")
-    for command in commands[::4]:
-        study, _ = parse("run", command.split())
-        assert choose_algorithm(study.setup).name == command.split()[0]
+@pytest.fixture(scope="module")
+def made(generator: ModuleType) -> dict[Path, str]:
+    found: dict[Path, str] = generator.pages()
+    return found
 
 
-def test_every_docstring_has_the_equation(generator: ModuleType) -> None:
-    for name, make in jaxfl.ALGORITHMS.items():
-        assert generator.equation(make), f"{name} has no equation block"
+def test_the_pages_of_algorithms_are_generated(
+    generator: ModuleType, made: dict[Path, str]
+) -> None:
+    stored = {generator.INDEX, *generator.FOLDER.glob("*.md")}
+    assert made.keys() == stored
+    for file, text in made.items():
+        assert file.read_text("utf-8") == text, "write it again with python docs/algorithms.py"
+    index = made[generator.INDEX]
+    for i, name in enumerate(jaxfl.ALGORITHMS):
+        page = made[generator.FOLDER / f"{name}.md"]
+        assert f'<a id="{name}"></a>' in index  # where older links lead
+        (command,) = re.findall(r"`jaxfl run ([a-z0-9_]+.*)`$", page, re.MULTILINE)
+        if i % 4 == 0:
+            study, _ = parse("run", command.split())
+            assert choose_algorithm(study.setup).name == name
+
+
+@pytest.mark.parametrize(
+    ("name", "seen", "whose", "column"),
+    [
+        ("soteriafl_sgd", "every message of every client", "one record", 1),
+        ("skellam_fedavg", "only the sum of the clients' messages", "one client", 2),
+        ("alpha_normec", "every message of every client", "one client", 0),
+        ("dp_dsgd", "every message of every client, without a server", "one record", 0),
+        ("ef21", "nothing is private", "", 1),
+    ],
+)
+def test_which_algorithm(
+    generator: ModuleType, made: dict[Path, str], name: str, seen: str, whose: str, column: int
+) -> None:
+    """An algorithm stands in the one place of the table where its event and parts put it."""
+    lines = made[generator.INDEX].split("\n## ")[1].splitlines()
+    table = [
+        [cell.strip() for cell in line.split("|")[1:-1]] for line in lines if "algorithms/" in line
+    ]
+    (found,) = [
+        (a, b, i) for a, b, *cells in table for i, c in enumerate(cells) if f"[{name}]" in c
+    ]
+    assert found == (seen, whose, column)
+
+
+@pytest.fixture(scope="module")
+def conf() -> ModuleType:
+    return load("docs/conf")
+
+
+def test_blocks_of_docstrings_are_equations_or_code(conf: ModuleType) -> None:
+    """No equation of a page is left in plain characters because it cannot be read."""
+    parser, typeset = MathTextParser("path"), 0
+    for file in sorted((ROOT / "jaxfl").rglob("*.py")):
+        for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
+                for found in conf.BLOCK.finditer((ast.get_docstring(node) or "") + "\n"):
+                    if not conf.CODE.search(found[1]):
+                        typeset += 1
+                        for row in rows(found[1]):
+                            parser.parse(f"${row}$")
+    assert typeset > 100
+
+
+def test_docstrings_of_pages(conf: ModuleType) -> None:
+    """Equations are typeset, code is not, and names of other libraries lead there."""
+    told = ["Steps::", "", "    x <- x - eta g_i", "", "Code::", "", "    x = jaxfl.run(y)", ""]
+    told += ["Returns an ``xarray.Dataset``, not ``xarray.Dataset(x)``."]
+    conf.equations(None, "function", "f", None, None, told)
+    conf.elsewhere(None, "function", "f", None, None, told)
+    assert told[0] == "Steps:"
+    assert told[2] == ".. math::"
+    assert told[6].strip() == r"x \leftarrow x - \eta g_{i}"
+    assert told[-5:-1] == ["Code::", "", "    x = jaxfl.run(y)", ""]
+    assert told[-1] == "Returns an :py:obj:`xarray.Dataset`, not ``xarray.Dataset(x)``."
 
 
 @pytest.mark.full

@@ -110,3 +110,8 @@ def test_what_they_store_is_whole_and_small() -> None:
         assert [cell.execution_count for cell in stored] == list(range(1, 1 + len(stored)))
         assert path.stat().st_size < BYTES
         assert not any(o.output_type == "error" for cell in stored for o in cell.outputs)
+        shown = [o.get("data", {}) for cell in stored for o in cell.outputs]
+        assert not any("<progress" in "".join(data.get("text/html", "")) for data in shown)
+        lines = ["".join(o.data["text/plain"]) for cell in stored for o in cell.outputs
+                 if o.output_type == "display_data" and {*o.data} == {"text/plain"}]  # fmt: skip
+        assert lines == [], "a progress bar leaves nothing"
