@@ -134,7 +134,8 @@ class Rules(NamedTuple):
 
     def capacity(self, values: Mapping[str, Any], facts: ProblemFacts) -> dict[str, int]:
         """The slots of the parts; raise where a compressor sets those of another, or bands exceed T."""
-        bands = len(self.body.mechanism.weights)
+        recursion, bands = self.body.mechanism.recursion, len(self.body.mechanism.weights)
+        bands = 1 if recursion is not None and recursion.feeds else bands  # of any number of rounds
         rounds = int(np.min(values.get("rounds", bands)))
         require(
             bands <= max(rounds, 1),
@@ -200,6 +201,13 @@ def _check(name: str, body: AnyBody) -> None:
     channel = body.roles.get("channel")
     shown = shown and body.local is None and channel is not None and channel.residual is None
     applies(shown or not body.mechanism.shows, name, why, mechanism=body.mechanism)
+    why = "whose clients skip rounds, and stored noise is of all rounds: leave stored out"
+    applies(
+        body.participation.everyone or body.mechanism.recursion is None,
+        name,
+        why,
+        mechanism=body.mechanism,
+    )
     summed = body.aggregation is not None and body.aggregation.draws
     why = "and noise on a ring needs both: a mechanism of jaxfl.parts.rings, and the sum that draws it"
     both = {"mechanism": body.mechanism, "aggregation": body.aggregation}

@@ -21,9 +21,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from jaxfl.core.threefry import word_pairs
+from jaxfl.core.threefry import word_pairs, words_at
 
-__all__ = ["LAST", "normal", "quantile"]
+__all__ = ["LAST", "normal", "normal_at", "quantile"]
 
 LAST = 9.081  # no draw is longer: 1.1e-19 of the normal law lies beyond
 # minimax in the relative error, by powers of w
@@ -55,7 +55,24 @@ def normal(key: Array, shape: Sequence[int], dtype: Any = jnp.float32) -> Array:
 
 @functools.partial(jax.jit, static_argnums=(1, 2))  # fused alike by itself and in a round
 def _normal(key: Array, shape: tuple[int, ...], dtype: Any) -> Array:
-    high, low = word_pairs(key, shape)
+    return _of_words(*word_pairs(key, shape), dtype)
+
+
+def normal_at(key: Array, index: Array, dtype: Any, page: Array | None = None) -> Array:
+    """The draws of :func:`normal` for the vector of which these are coordinates, in the order of ``index``.
+
+    ``page``: the number of the vector of each; None: 0, which alone :func:`normal` draws.
+    """
+    drawn: Array = _normal_at(key, index, page, np.dtype(dtype))
+    return drawn
+
+
+@functools.partial(jax.jit, static_argnums=3)
+def _normal_at(key: Array, index: Array, page: Array | None, dtype: Any) -> Array:
+    return _of_words(*words_at(key, index, page), dtype)
+
+
+def _of_words(high: Array, low: Array, dtype: Any) -> Array:
     kind = np.dtype(np.float64 if dtype == np.float64 else np.float32).type
 
     def half(word: Array) -> Array:  # 31 bits, which convert faster with a sign

@@ -28,6 +28,7 @@ from jaxfl.core.types import (
     Model,
     Param,
     Participation,
+    Recursion,
     Sampler,
     Server,
     unbounded,
@@ -69,7 +70,8 @@ RESTS: dict[type, Rests] = {
     Gradient: Rests(("terms", "public", "unit", "kernel", "jitter")),
     Memory: Rests(("init", "begin", "refresh", "table", "follow")),
     Mechanism: Rests(
-        ("draw", "weights", "event", "coupled", "multiples", "shows"), ("std", "central", "params")
+        ("draw", "weights", "recursion", "event", "coupled", "multiples", "shows"),
+        ("std", "central", "params"),
     ),  # its event reads ``std``
     Local: Rests(("init", "run", "message_bound", "close", "params")),
     Aggregation: Rests(
@@ -169,7 +171,7 @@ def own_convexity(model: Model) -> bool:
 def ours(value: Any) -> bool:
     """Return whether a value is plain data, or a part or a function that jaxfl registered."""
     kind = type(value)
-    if kind in (tuple, Param):  # other classes of tuples may have methods of their own
+    if kind in (tuple, Param, Recursion):  # other classes of tuples may have methods of their own
         return all(map(ours, value))
     return (
         is_plain(kind) or id(value) in _functions or (issubclass(kind, tuple) and own_part(value))

@@ -16,7 +16,7 @@ import numpy as np
 from jax import Array
 from jax.extend.random import define_prng_impl
 
-__all__ = ["THREEFRY", "straight", "word_pairs"]
+__all__ = ["THREEFRY", "straight", "word_pairs", "words_at"]
 
 ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 PARITY = np.uint32(0x1BD11BDA)
@@ -94,3 +94,21 @@ def word_pairs(key: Array, shape: Sequence[int]) -> tuple[Array, Array]:
         high, low = jax.random.bits(key, (2, *shape), jnp.uint32)
         return high, low
     return _counts(jax.random.key_data(key), shape)
+
+
+def words_at(key: Array, index: Array, page: Array | None = None) -> tuple[Array, Array]:
+    """The pairs at these places of the vector of :func:`word_pairs`, or of the vector ``page`` of many.
+
+    Other generators than Threefry have the same law, and other numbers.
+    """
+    key = straight(key)
+    index = index.astype(np.uint32)
+    if jnp.issubdtype(key.dtype, jax.dtypes.prng_key) and jax.random.key_impl(key) == THREEFRY:
+        high = jnp.zeros_like(index) if page is None else page.astype(np.uint32)
+        k0, k1 = jax.random.key_data(key)
+        words: tuple[Array, Array] = block(k0, k1, high, index)
+        return words
+    fold = jax.vmap(jax.random.fold_in, (None if page is None else 0, 0))
+    of_page = key if page is None else jax.vmap(jax.random.fold_in, (None, 0))(key, page)
+    high, low = jax.vmap(lambda one: jax.random.bits(one, (2,), jnp.uint32))(fold(of_page, index)).T
+    return high, low

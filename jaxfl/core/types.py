@@ -74,6 +74,7 @@ __all__ = [
     "ProblemFacts",
     "Project",
     "PyTree",
+    "Recursion",
     "Remembered",
     "Resolved",
     "Rho",
@@ -824,13 +825,28 @@ def in_a_sum(key: Key, std: Array, like: Array) -> Array:
     raise InputError("This noise is drawn in a sum alone", "pass the aggregation that draws it")
 
 
+class Recursion(NamedTuple):
+    """Correlated noise as a recursion: ``xi_t = sigma (z_t + sum_i gain_i s_i)``, and s is stored.
+
+    Fields:
+        gain: of each stored vector.
+        decay: s_i <- decay_i s_i + v; (): s holds the last v, the newest first.
+        feeds: whether v is xi_t/sigma; else z_t.
+    """
+
+    gain: tuple[float, ...]
+    decay: tuple[float, ...] = ()
+    feeds: bool = False
+
+
 class Mechanism(NamedTuple):
     """Noise on every coordinate of a client's estimate: Gaussian, of standard deviation ``std``.
 
     Rounds draw it and accountants read it: both evaluate ``std``, which may depend on any
     hyper-parameter of the round.  The noise of round t is ``sum_j w_j z_{t-j}``, where z_s is drawn with
-    the key of round s, and is 0 before the first round: nothing is stored.  Or t and s count the messages
-    in which a client has sent the coordinate: the state holds these counts.
+    the key of round s, and is 0 before the first round: nothing is stored, unless a ``recursion`` has the
+    same sum in fewer draws.  Or t and s count the messages in which a client has sent the coordinate: the
+    state holds these counts.
 
     Fields:
         name: how the part is called in records and messages.
@@ -842,6 +858,7 @@ class Mechanism(NamedTuple):
             multiplies this std.  :func:`in_a_sum`: the aggregation draws it.
         weights: w, of this round and of those before.
         shows: whether t counts, for each client and coordinate, the messages that show it.
+        recursion: that has these weights, of vectors that the state holds; None: z is drawn anew.
         event: host: (event, T) -> what this noise releases, as an event of :mod:`jaxfl.privacy`.
             ``event`` has the draws, the sensitivity and the number of rounds with one std, of T in the
             run, as if their noise were Gaussian and independent; None: that event.
@@ -860,6 +877,7 @@ class Mechanism(NamedTuple):
     coupled: bool = False
     multiples: tuple[float, ...] = ()
     shows: bool = False
+    recursion: Recursion | None = None
 
 
 class Client(NamedTuple):

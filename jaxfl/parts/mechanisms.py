@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -11,25 +12,34 @@ import numpy as np
 import numpy.typing as npt
 
 from jaxfl.core.errors import InputError, require
+from jaxfl.core.fusion import in_own_loop
 from jaxfl.core.keys import at
+from jaxfl.core.normals import normal_at
 from jaxfl.core.params import number
 from jaxfl.core.params import whole as whole_number
 from jaxfl.core.provenance import made, own_function
-from jaxfl.core.types import LARGEST, Array, Hyper, Key, Mechanism, Param
+from jaxfl.core.records import document_all
+from jaxfl.core.types import LARGEST, Array, Hyper, Key, Mechanism, Param, Recursion
 from jaxfl.privacy.events import Event, NoClaim
 from jaxfl.privacy.releases import correlates
 
 __all__ = [
+    "Past",
     "banded",
+    "buffered",
     "cancelling",
     "central",
     "correlated",
+    "drawn",
     "gaussian",
     "in_units",
+    "independent",
     "multiples_of",
     "noiseless",
     "normal",
     "past",
+    "remembered",
+    "response",
     "sigma",
     "strategy",
 ]
@@ -98,7 +108,9 @@ def noiseless() -> Mechanism:
 
 
 @made
-def correlated(weights: tuple[float, ...], central: bool = False, shows: bool = False) -> Mechanism:
+def correlated(
+    weights: tuple[float, ...], central: bool = False, shows: bool = False, stored: bool = False
+) -> Mechanism:
     """``sum_j w_j z_{t-j}`` in round t, z_s ~ N(0, sigma^2 I), drawn from the keys of rounds, not stored.
 
     With ``C = w(B)^{-1}``, B the shift by a round, T rounds are one Gaussian release of C times the
@@ -112,9 +124,18 @@ def correlated(weights: tuple[float, ...], central: bool = False, shows: bool = 
 
     w_0 = 1: each use of a record then costs as much as under independent noise, or more.  What is released
     beside, such as the bits of an adaptive clip, is accounted for as a share of that.
+
+    ``stored``: the same noise up to rounding, from the last vectors z, one less than w has terms, which the
+    state holds: of each client where each draws its own noise.  A round then draws one vector.
     """
     require(weights[:1] == (1.0,), "must begin with 1", "divide by the first", weights=weights)
+    gain = weights[1:] if stored else ()
+    return _correlated(weights, central, shows, Recursion(gain) if gain else None)
 
+
+def _correlated(
+    weights: tuple[float, ...], central: bool, shows: bool, recursion: Recursion | None
+) -> Mechanism:
     def event(one: Event, T: int) -> Event | NoClaim:
         if one.releases != T:
             return NoClaim(
@@ -124,11 +145,32 @@ def correlated(weights: tuple[float, ...], central: bool = False, shows: bool = 
         return NoClaim(why) if (why := correlates(found)) else found
 
     params = (MEAN_SIGMA,) if central else (SIGMA,)
-    name = "correlated by shows" if shows else "correlated"
-    return Mechanism(name, sigma, params, central, weights=weights, event=event, shows=shows)
+    name = "correlated" + " by shows" * shows + ", stored" * (recursion is not None)
+    made = Mechanism(name, sigma, params, central, weights=weights, event=event)
+    return made._replace(shows=shows, recursion=recursion)
 
 
-def banded(bands: int, central: bool = False, shows: bool = False) -> Mechanism:
+@made
+def _recursive(recursion: Recursion, rounds: int, central: bool, shows: bool) -> Mechanism:
+    """Noise of a recursion, with the weights that it has over so many rounds."""
+    return _correlated(response(recursion, rounds), central, shows, recursion)
+
+
+def response(recursion: Recursion, rounds: int) -> tuple[float, ...]:
+    """The weights w of a recursion over so many rounds: its outcomes for z = (1, 0, 0, ...)."""
+    gain, decay = np.asarray(recursion.gain), np.asarray(recursion.decay)
+    stored, weights = np.zeros(gain.size), []
+    for t in range(rounds):
+        z = float(t == 0)
+        weights.append(z + float(gain @ stored))
+        v = weights[-1] if recursion.feeds else z
+        stored = decay * stored + v if decay.size else np.append(v, stored[:-1])
+    return tuple(weights)
+
+
+def banded(
+    bands: int, central: bool = False, shows: bool = False, stored: bool = False
+) -> Mechanism:
     """:func:`correlated`, w the first coefficients of ``(1 - B)^{1/2}`` [BISR; Kalinin, Lampert, 2025].
 
     Sums of all rounds so far then have little noise, as in one pass over the records.  Where each
@@ -137,11 +179,15 @@ def banded(bands: int, central: bool = False, shows: bool = False) -> Mechanism:
     weights = [1.0]
     for j in range(1, int(whole_number("bands", bands, 1))):
         weights.append(weights[-1] * (j - 1.5) / j)
-    return correlated(tuple(weights), central, shows)
+    return correlated(tuple(weights), central, shows, stored)
 
 
 def strategy(
-    column: npt.ArrayLike, rounds: int, central: bool = False, shows: bool = False
+    column: npt.ArrayLike,
+    rounds: int,
+    central: bool = False,
+    shows: bool = False,
+    stored: bool = False,
 ) -> Mechanism:
     """:func:`correlated` by the Toeplitz matrix C with this first column, w the first coefficients of 1/c.
 
@@ -152,20 +198,82 @@ def strategy(
         mechanism = strategy(toeplitz.optimize_banded_toeplitz(rounds, bands=8), rounds)
 
     C is scaled to have ones on its diagonal.  Nothing is stored: a round draws the noise of all rounds so
-    far, ``rounds`` times, so that this is for short runs.  One with more rounds has no statement, since
-    what follows these coefficients is not those of 1/c.
+    far, ``rounds`` times, so that this is for short runs.  ``stored``: one draw, and the state holds the
+    noise xi of as many earlier rounds as c has further terms, since
+    ``xi_t = sigma z_t - sum_{j >= 1} c_j xi_{t-j}``: few where C is banded.  A run with more rounds has no
+    statement.
     """
-    from scipy.signal import lfilter
-
-    c = np.asarray(column, np.float64)
-    impulse = np.zeros(int(whole_number("rounds", rounds, 1)))
-    impulse[0] = 1.0
+    c, number = np.asarray(column, np.float64), int(whole_number("rounds", rounds, 1))
     require(
         c.ndim == 1 and np.isfinite(c).all() and c[:1].all() and c.size,
         "must be the first column of C, numbers of which the first is not 0",
         column=column,
     )
-    return correlated(tuple(lfilter([1.0], c / c[0], impulse).tolist()), central, shows)
+    c = np.trim_zeros(c[:number] / c[0], "b")
+    made = _recursive(Recursion(tuple((-c[1:]).tolist()), feeds=True), number, central, shows)
+    return made if stored and c.size > 1 else correlated(made.weights, central, shows)
+
+
+def buffered(
+    decay: npt.ArrayLike,
+    scale: npt.ArrayLike,
+    rounds: int,
+    central: bool = False,
+    shows: bool = False,
+) -> Mechanism:
+    """:func:`correlated` by a BLT, ``c_j = sum_i scale_i decay_i^{j-1}``, j >= 1, with its buffers stored::
+
+        xi_t = sigma z_t - sum_i scale_i s_i,   s_i <- decay_i s_i + xi_t
+
+    [McMahan, Xu, Zhang, 2024].  ``rounds``: those of a run; one with more has no statement.  jax_privacy
+    optimizes both (the extra ``mf``)::
+
+        from jax_privacy.matrix_factorization import buffered_toeplitz
+        blt = buffered_toeplitz.optimize(n=rounds, min_sep=50, max_participations=rounds // 50)
+        mechanism = buffered(blt.buf_decay, blt.output_scale, rounds)
+    """
+    decay, scale = np.asarray(decay, np.float64), np.asarray(scale, np.float64)
+    require(
+        decay.ndim == 1 and decay.shape == scale.shape and decay.size > 0,
+        "must be as many numbers as decay, one of each buffer",
+        scale=scale.tolist(),
+    )
+    for name, numbers in (("decay", decay), ("scale", scale)):
+        for each in numbers.tolist():
+            number(name, each, above=0, below=LARGEST)
+    recursion = Recursion(tuple((-scale).tolist()), tuple(decay.tolist()), feeds=True)
+    return _recursive(recursion, int(whole_number("rounds", rounds, 1)), central, shows)
+
+
+def independent(mechanism: Mechanism) -> bool:
+    """Whether the noise of a round has nothing to do with that of others."""
+    alone = mechanism.weights == (1.0,) and mechanism.recursion is None
+    return alone and not mechanism.shows
+
+
+class Past(NamedTuple):
+    """What noise remembers of earlier rounds.
+
+    Fields:
+        counts: how often each coordinate was shown, (d,); None: noise does not count it.
+        vectors: s_i of a recursion, each (d,), or (d, number) where they are of each coordinate's shows;
+            None: there is none.
+    """
+
+    counts: Array | None
+    vectors: Any
+
+
+def remembered(mechanism: Mechanism, x: Array) -> Past | None:
+    """What noise remembers before the first round; None: nothing."""
+    recursion, shows = mechanism.recursion, mechanism.shows
+    if recursion is None and not shows:
+        return None
+    vectors: Any = None
+    if recursion is not None:
+        number = len(recursion.gain)
+        vectors = jnp.zeros((x.size, number), x.dtype) if shows else (jnp.zeros_like(x),) * number
+    return Past(jnp.zeros(x.size, jnp.int32) if shows else None, vectors)
 
 
 def past(mechanism: Mechanism, stream: Key, t: Array, key: Callable[..., Key] = at) -> Key:
@@ -173,7 +281,7 @@ def past(mechanism: Mechanism, stream: Key, t: Array, key: Callable[..., Key] = 
 
     That of no round, where noise counts what is shown.
     """
-    p = len(mechanism.weights)
+    p = len(mechanism.weights) if mechanism.recursion is None else 1
     if mechanism.shows:
         return key(stream, jnp.int32(NEVER))
     if p == 1:
@@ -187,73 +295,156 @@ def normal(
     like: Array,
     hp: Hyper,
     unit: Array | None = None,
-    t: Array | None = None,
-    index: Array | None = None,
-    counts: Array | None = None,
 ) -> Array:
-    """The noise with the shape and dtype of ``like``, times ``unit``, from the keys of :func:`past`.
+    """Independent noise with the shape and dtype of ``like``, times ``unit``."""
+    if mechanism.std is None:
+        return jnp.zeros_like(like)
+    if not independent(mechanism):
+        why = "is correlated over rounds, which the noise of local steps and of networks is not"
+        raise InputError(why, "take jaxfl.parts.mechanisms.gaussian()", mechanism=mechanism.name)
+    return mechanism.draw(key, _std(mechanism, like, hp, unit), like)
 
-    Correlated noise may be drawn at the coordinates ``index`` alone, (k,); ``counts`` says how often each
-    coordinate was shown before, (d,).
+
+def drawn(
+    key: Key,
+    mechanism: Mechanism,
+    like: Array,
+    hp: Hyper,
+    unit: Array | None,
+    t: Array,
+    index: Array | None = None,
+    past: Past | None = None,
+) -> tuple[Array, Past | None]:
+    """The noise of ``like``, times ``unit``, from the keys of :func:`past`; and what it remembers then.
+
+    Correlated noise may be drawn at the coordinates ``index`` alone, (k,).  Large draws have loops of their
+    own.
     """
     if mechanism.std is None:
-        return jax.numpy.zeros_like(like)
+        return jnp.zeros_like(like), past
+    std = _std(mechanism, like, hp, unit)
+    if mechanism.shows and (past is None or index is None):
+        why = "counts the messages that show a coordinate, and here no sparsifier chooses them"
+        raise InputError(why, "leave shows out", mechanism=mechanism.name)
+    if mechanism.recursion is not None:
+        return _recalled(key, mechanism, mechanism.recursion, like, std, t, index, past)
+    if independent(mechanism):
+        return in_own_loop(lambda: mechanism.draw(key, std, like), t), None
+    counts = None if past is None else past.counts
+    total = in_own_loop(lambda: _summed(key, mechanism, like, std, t, index, counts), t)
+    return total, past if counts is None else Past(_counted(counts, index), None)
+
+
+def _std(mechanism: Mechanism, like: Array, hp: Hyper, unit: Array | None) -> Array:
+    assert mechanism.std is not None
     std = mechanism.std(hp)
     require(
-        jax.numpy.shape(std) in ((), like.shape),
+        jnp.shape(std) in ((), like.shape),
         lambda: (
-            f"The std of the mechanism {mechanism.name!r} has shape {jax.numpy.shape(std)}, and there are "
+            f"The std of the mechanism {mechanism.name!r} has shape {jnp.shape(std)}, and there are "
             f"{like.shape} coordinates to noise"
         ),
         "return one number, or one for each coordinate",
     )
-    std = std if unit is None else std * unit
-    weights = mechanism.weights
-    if mechanism.shows and counts is None:
-        why = "counts the messages that show a coordinate, and here no sparsifier chooses them"
-        raise InputError(why, "leave shows out", mechanism=mechanism.name)
-    if weights == (1.0,):
-        return mechanism.draw(key, std, like)
-    if t is None:
-        why = "is correlated over rounds, which the noise of local steps and of networks is not"
-        raise InputError(why, "take jaxfl.parts.mechanisms.gaussian()", mechanism=mechanism.name)
-    if index is not None:
-        return _of_coordinates(key, mechanism, like, std, t, index, counts)
-    keys = key if len(weights) > 1 else key[None]
-    w = jnp.where(jnp.arange(len(weights)) <= t, jnp.asarray(weights, like.dtype), 0)
-
-    def add(j: Array, total: Array) -> Array:
-        return total + w[j] * mechanism.draw(keys[j], std, like)
-
-    total: Array = jax.lax.fori_loop(0, len(weights), add, jnp.zeros_like(like))
-    return total
+    return std if unit is None else std * unit
 
 
-def _of_coordinates(
+def _summed(
     key: Key,
     mechanism: Mechanism,
     like: Array,
     std: Array,
     t: Array,
-    index: Array,
+    index: Array | None,
     counts: Array | None,
 ) -> Array:
-    """Correlated noise at some coordinates, each with keys of its own, of past rounds or shows."""
-    w, place = jnp.asarray(mechanism.weights, like.dtype), jnp.zeros((), like.dtype)
-    std = jnp.broadcast_to(std, like.shape).at[index].get(mode="clip")
-    now = t if counts is None else counts.at[index].get(mode="clip")
+    """``sum_j w_j z_{t-j}``, every z drawn anew: of past rounds, or of past shows."""
+    weights, now = mechanism.weights, t
+    if index is not None:
+        std = jnp.broadcast_to(std, like.shape).at[index].get(mode="clip")
+        now = t if counts is None else counts.at[index].get(mode="clip")
+    keys = key if len(weights) > 1 or counts is not None else key[None]
+    w = jnp.asarray(weights, like.dtype)
+
+    def add(j: Array, total: Array) -> Array:
+        if index is None:
+            z = mechanism.draw(keys[j], std, like)
+        elif counts is None:
+            z = _at(keys[j], mechanism, std, like, index)
+        else:
+            z = _at(keys, mechanism, std, like, index, jnp.maximum(now - j, 0))
+        return total + jnp.where(j <= now, w[j], 0) * z
+
+    start = jnp.zeros(like.shape if index is None else index.shape, like.dtype)
+    total: Array = jax.lax.fori_loop(0, len(weights), add, start)
+    return total
+
+
+def _at(
+    key: Key,
+    mechanism: Mechanism,
+    std: Array,
+    like: Array,
+    index: Array,
+    shows: Array | None = None,
+) -> Array:
+    """z at some coordinates, each by a counter of its own; of these shows of theirs.
+
+    By rounds it is what a draw of all coordinates has there.
+    """
+    if mechanism.draw is Mechanism._field_defaults["draw"]:
+        return std * normal_at(key, index, like.dtype, shows)
+    place = jnp.zeros((), like.dtype)
 
     def draw(key: Key, i: Array, std: Array) -> Array:
         return mechanism.draw(jax.random.fold_in(key, i), std, place)
 
-    def add(j: Array, total: Array) -> Array:
-        if counts is None:
-            z = jax.vmap(draw, (None, 0, 0))(key[j], index, std)
-        else:
-            shows = jax.vmap(jax.random.fold_in, (None, 0))(key, jnp.maximum(now - j, 0))
-            z = jax.vmap(draw)(shows, index, std)
-        return total + jnp.where(j <= now, w[j], 0) * z
+    if shows is None:
+        return jax.vmap(draw, (None, 0, 0))(key, index, std)
+    return jax.vmap(draw)(jax.vmap(jax.random.fold_in, (None, 0))(key, shows), index, std)
 
-    start = jnp.zeros(index.shape, like.dtype)
-    total: Array = jax.lax.fori_loop(0, len(mechanism.weights), add, start)
-    return total
+
+def _recalled(
+    key: Key,
+    mechanism: Mechanism,
+    recursion: Recursion,
+    like: Array,
+    std: Array,
+    t: Array,
+    index: Array | None,
+    past: Past | None,
+) -> tuple[Array, Past]:
+    """One draw z, and a sum of stored vectors; by rounds of all coordinates, also where few are sent."""
+    assert past is not None
+    one, counts = jnp.ones((), like.dtype), past.counts
+    if index is None or counts is None:
+        z = in_own_loop(lambda: mechanism.draw(key, one, like), t)
+        y, vectors = _step(recursion, z, past.vectors)
+        xi = std * y
+        return xi if index is None else xi.at[index].get(mode="clip"), Past(None, vectors)
+    shows = counts.at[index].get(mode="clip")
+    ones, rows = jnp.ones_like(index, like.dtype), past.vectors.at[index].get(mode="clip")
+    z = in_own_loop(lambda: _at(key, mechanism, ones, like, index, shows), t)
+    y, columns = _step(recursion, z, tuple(rows.T))
+    vectors = past.vectors.at[index].set(jnp.stack(columns, axis=-1), mode="drop")
+    std = jnp.broadcast_to(std, like.shape).at[index].get(mode="clip")
+    return std * y, Past(_counted(counts, index), vectors)
+
+
+def _step(recursion: Recursion, z: Array, s: tuple[Array, ...]) -> tuple[Array, tuple[Array, ...]]:
+    """``z + sum_i gain_i s_i``, and the next s."""
+    y = z
+    for gain, each in zip(recursion.gain, s, strict=True):
+        y = y + gain * each
+    v = y if recursion.feeds else z
+    if not recursion.decay:
+        return y, (v, *s[:-1])
+    return y, tuple(decay * each + v for decay, each in zip(recursion.decay, s, strict=True))
+
+
+def _counted(counts: Array, index: Array | None) -> Array:
+    """With one more show of these coordinates; XLA would copy all counts before it adds to some."""
+    return counts.at[index].set(counts.at[index].get(mode="clip") + 1, mode="drop")
+
+
+document_all(__name__)

@@ -39,6 +39,7 @@ class ServerState(NamedTuple):
         local: what it remembers of each client, leaves (n, ...).
         bases: what is added to each client's estimates, (n, d); None: nothing, or only ``base`` is kept.
         base: the mean of ``bases``, (d,), where no more is needed; None: elsewhere.
+        noise: what the noise of the mean remembers; None: nothing.
     """
 
     t: Array
@@ -49,6 +50,7 @@ class ServerState(NamedTuple):
     local: PyTree
     bases: Array | None = None
     base: Array | None = None
+    noise: PyTree = None
 
 
 class Body(NamedTuple):
@@ -148,6 +150,12 @@ class Body(NamedTuple):
         links, _ = jax.eval_shape(lambda: self.channel.init(1, jnp.zeros(1), self.fused))
         table = self.local is None and self.estimator.memory.table is not None
         return table or bool(jax.tree.leaves(links))
+
+    @property
+    def recalls(self) -> bool:
+        """Whether the noise of each client remembers something."""
+        drawn_once = self.fused and self.noise == "fused"
+        return not drawn_once and (self.own.shows or self.own.recursion is not None)
 
     @property
     def broadcasts(self) -> int:

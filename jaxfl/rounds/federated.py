@@ -24,7 +24,7 @@ from jaxfl.core.types import (
 )
 from jaxfl.data.samples import numbers
 from jaxfl.parts.gradients import at_point
-from jaxfl.parts.mechanisms import normal, past
+from jaxfl.parts.mechanisms import remembered
 from jaxfl.parts.storage import packed
 from jaxfl.problems.clipping import clipped_as
 from jaxfl.rounds import blocks, estimates, messages
@@ -75,10 +75,12 @@ class Federated(Body):
             memory = Remembered(*self.local.init(problem, x))
         links, link = self.channel.init(problem.n, x, self.fused)
         links = packed(links, self.storage)
-        if self.own.shows:  # how often a client has sent a coordinate
-            links = links, jnp.zeros((problem.n, x.size), jnp.int32)
+        past = remembered(self.mechanism, x)
+        if self.recalls:
+            each = jax.tree.map(lambda a: jnp.zeros((problem.n, *a.shape), a.dtype), past)
+            links, past = (links, each), None
         none, server = jnp.int32(0), self.server.init(x, hp.copy())
-        state = ServerState(none, server, link, links, memory.shared, memory.local)
+        state = ServerState(none, server, link, links, memory.shared, memory.local, noise=past)
         info = Info(none, none, memory.gradients.astype(jnp.int32))
         return self._with_base(state, memory.base), info
 
@@ -127,14 +129,16 @@ class Federated(Body):
             self.block_sizes(problem, hp),
         )
         total = self.decoded(context, total)
+        noise = state.noise
         if self.mechanism.central:
-            noise = past(self.mechanism, keys.mean_noise, t)
-            total = total + normal(noise, self.mechanism, total, hp, context.unit, t)
+            xi, noise = messages.noise_of_mean(self.mechanism, context, total, noise)
+            total = total + xi
         if self.fused:
             if state.base is not None:  # weights add up to 1
                 total = total + state.base
-            if self.noise == "fused":
-                total = total + messages.noise_of_mean(self.own, context, total)
+            if self.noise == "fused" and not self.mechanism.central:
+                xi, noise = messages.noise_of_mean(self.mechanism, context, total, noise)
+                total = total + xi
             total = self.channel.before(state.link, total)
         v, link = self.channel.receive(state.link, total, context.rate, hp.copy(), moved)
         project, coin = problem.model.project, at(keys.server, t)
@@ -156,7 +160,8 @@ class Federated(Body):
             extra = extra + more
         info = info._replace(gradients=info.gradients + extra)
         info = jax.tree.map(lambda a: a.astype(jnp.int32), info)
-        return self._with_base(ServerState(t + 1, server, link, links, shared, local), base), info
+        state = ServerState(t + 1, server, link, links, shared, local, noise=noise)
+        return self._with_base(state, base), info
 
     def decoded(self, context: RoundContext, total: Array) -> Array:
         """The mean message, from the sum of what clients sent."""
@@ -208,9 +213,10 @@ class Federated(Body):
         if self.fused:
             total, factors = estimates.mean_estimate(self, context, who, work)
             total = total + jnp.sum(who.weight) * context.point.public
-            if self.noise == "per_client":
-                total = total + messages.noise_of_each(self.own, context, who, total)
             moved, links = None, who.link
+            if self.noise == "per_client":
+                xi, links = messages.noise_of_each(self, context, who, total)
+                total = total + xi
             counts = Info(jnp.sum(who.weight > 0), jnp.int32(0), jnp.int32(0))
         else:
             (total, moved), factors, links, counts = messages.collect(

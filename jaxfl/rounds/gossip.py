@@ -260,7 +260,7 @@ class Gossip(Network):
             keys = jax.vmap(jax.random.fold_in, (0, None))(mask, number) if number else mask
 
             def one(key: Key, v: Array) -> tuple[Message, Array]:
-                return release(noiseless(), self.compressor, key, key, v, t, hp)
+                return release(noiseless(), self.compressor, key, key, v, t, hp)[:2]
 
             message, sent = jax.vmap(one)(keys, v)
             arrived = in_full(message, x.shape[1])

@@ -9,13 +9,21 @@ import jax.numpy as jnp
 
 from jaxfl.core.checks import kind_of
 from jaxfl.core.errors import require
-from jaxfl.core.fusion import in_own_loop, materialized
+from jaxfl.core.fusion import materialized
 from jaxfl.core.products import exact
 from jaxfl.core.records import document_all
 from jaxfl.core.types import Array, Compressor, Draw, Hyper, Info, Key, Mechanism, Message, PyTree
 from jaxfl.parts.channels import add
 from jaxfl.parts.compressors import dense
-from jaxfl.parts.mechanisms import in_units, multiples_of, noiseless, normal, past
+from jaxfl.parts.mechanisms import (
+    Past,
+    drawn,
+    in_units,
+    independent,
+    multiples_of,
+    noiseless,
+    past,
+)
 from jaxfl.parts.storage import packed, rounded, unpacked
 from jaxfl.rounds.blocks import ClientBlock, Estimate, RoundContext, client_keys
 from jaxfl.rounds.body import Body
@@ -86,7 +94,7 @@ def send(
 
     def one(noise: Key, mask: Key, links: PyTree, work: PyTree, multiple: Array | None) -> Sent:
         unit = in_units(context.unit, multiple)
-        link, counts = parted(body, links)
+        link, old = parted(body, links)
         own = estimate(noise, work)
         g = own[0]
         v = channel.before(link, g)
@@ -98,18 +106,19 @@ def send(
             "return as many values as the estimate has, of the same dtype",
         )
         if channel.residual is None:
-            message, sent = release(body.own, body.compressor, noise, mask, v, t, hp, unit, counts)
-            return Sent(
-                message, sent, joined(channel.after(link, message, hp.copy()), counts, message), own
+            message, sent, new = release(
+                body.own, body.compressor, noise, mask, v, t, hp, unit, old
             )
+            return Sent(message, sent, joined(channel.after(link, message, hp.copy()), new), own)
         # on all coordinates, since the channel keeps those that are not sent
-        v = v + draw_noise(body.own, noise, t, v, hp, unit)
-        message, sent = release(noiseless(), body.compressor, noise, mask, v, t, hp)
+        xi, new = drawn(noise, body.own, v, hp, unit, t, past=old)
+        v = v + xi
+        message, sent, _ = release(noiseless(), body.compressor, noise, mask, v, t, hp)
         kept = channel.residual(link, v, dense(message, x.size), hp.copy())
-        return Sent(message, sent, kept, own)
+        return Sent(message, sent, joined(kept, new), own)
 
     noise, mask = client_keys([keys.noise, keys.mask], who.index, t)
-    if len(body.own.weights) > 1:
+    if not independent(body.own):
         noise = noise_keys(body.own, context, who)
     links = who.link
     if body.storage != "exact":  # read once before the write, or XLA copies all of it
@@ -146,10 +155,10 @@ def collect(
     (message, sent, links, (_, rest)), before = send(body, context, who, work, estimate)
     x, moved = context.x, None
     if body.storage != "exact":
-        links = rounded(links, body.storage)
-        changes = parted(body, links)[0], parted(body, before)[0]
-        moved = jax.tree.map(lambda new, old: exact(who.weight, new - old), *changes)
-        links = packed(links, body.storage)
+        (link, past), (old, _) = parted(body, links), parted(body, before)
+        link = rounded(link, body.storage)
+        moved = jax.tree.map(lambda new, old: exact(who.weight, new - old), link, old)
+        links = joined(packed(link, body.storage), past)
     live = who.weight > 0
     clamped = jnp.int32(0)
     if body.aggregation is not None or message.index is None:
@@ -188,26 +197,27 @@ def release(
     t: Array,
     hp: Hyper,
     unit: Array | None = None,
-    counts: Array | None = None,
-) -> tuple[Message, Array]:
-    """C(v + xi), and the number of its coordinates; ``counts`` says how often each was shown before.
+    past: Past | None = None,
+) -> tuple[Message, Array, Past | None]:
+    """C(v + xi), the number of its coordinates, and what the noise remembers after ``past``.
 
     A sparsifier chooses coordinates first, and only they get noise: the message has the same law.
     """
     select, code = compressor.select, compressor.code
     pick, encode = jax.random.split(mask) if select and code else (mask, mask)
     if select is None:
-        value = v + draw_noise(mechanism, noise, t, v, hp, unit)
+        xi, past = drawn(noise, mechanism, v, hp, unit, t, past=past)
+        value = v + xi
         index, sent = None, jnp.int32(0)
     else:
         chosen = select(pick, v.size, hp)
         _one_draw(compressor.name, chosen, v.size)
         value = v.at[chosen.index].get(mode="clip")
         weight = chosen.weight.astype(v.dtype)
-        if mechanism.weights == (1.0,):
-            xi = draw_noise(mechanism, noise, t, value, hp, unit)
+        if independent(mechanism):
+            xi, _ = drawn(noise, mechanism, value, hp, unit, t)
         else:  # of the coordinate in other rounds, whether it was sent then or not; or in other shows
-            xi = draw_noise(mechanism, noise, t, v, hp, unit, chosen.index, counts)
+            xi, past = drawn(noise, mechanism, v, hp, unit, t, chosen.index, past)
         value = weight * (value + xi)
         index, sent = chosen.index, jnp.sum(chosen.weight != 0)
     if code is not None:
@@ -221,17 +231,17 @@ def release(
             "return as many values as it is given, of the same dtype",
         )
         value = coded
-    return Message(value, index), sent
+    return Message(value, index), sent, past
 
 
-def parted(body: Body, links: PyTree) -> tuple[PyTree, Array | None]:
-    """The clients' ends of the channel, and how often each coordinate was shown, if noise counts it."""
-    return links if body.own.shows else (links, None)
+def parted(body: Body, links: PyTree) -> tuple[PyTree, Past | None]:
+    """The clients' ends of the channel, and what their noise remembers, if it does."""
+    return links if body.recalls else (links, None)
 
 
-def joined(link: PyTree, counts: Array | None, message: Message) -> PyTree:
-    """A client's end of the channel, with the counts after this message, if there are any."""
-    return link if counts is None else (link, counts.at[message.index].add(1, mode="drop"))
+def joined(link: PyTree, past: Past | None) -> PyTree:
+    """A client's end of the channel, with what its noise remembers."""
+    return link if past is None else (link, past)
 
 
 def _one_draw(name: str, chosen: Any, d: int) -> None:
@@ -261,16 +271,18 @@ def _like(value: Any, shape: tuple[int, ...], kind: Any = jnp.number) -> bool:
 
 
 def noise_of_each(
-    mechanism: Mechanism, context: RoundContext, who: ClientBlock, like: Array
-) -> Array:
-    """sum_i weight_i xi_i, each from its client's own stream."""
+    body: Body, context: RoundContext, who: ClientBlock, like: Array
+) -> tuple[Array, PyTree]:
+    """sum_i weight_i xi_i, each from its client's own stream; and the clients' ends of the channel."""
+    mechanism, (link, past) = body.own, parted(body, who.link)
 
-    def one(key: Key, multiple: Array | None) -> Array:
+    def one(key: Key, multiple: Array | None, past: Past | None) -> tuple[Array, Past | None]:
         unit = in_units(context.unit, multiple)
-        return normal(key, mechanism, like, context.hp, unit, context.t)
+        return drawn(key, mechanism, like, context.hp, unit, context.t, past=past)
 
     keys, multiples = noise_keys(mechanism, context, who), multiples_of(mechanism, who.index)
-    return exact(who.weight, jax.vmap(one)(keys, multiples))
+    xi, past = jax.vmap(one)(keys, multiples, past)
+    return exact(who.weight, xi), joined(link, past)
 
 
 def noise_keys(mechanism: Mechanism, context: RoundContext, who: ClientBlock) -> Key:
@@ -282,29 +294,20 @@ def noise_keys(mechanism: Mechanism, context: RoundContext, who: ClientBlock) ->
     return past(mechanism, context.keys.noise, context.t, each)
 
 
-def noise_of_mean(mechanism: Mechanism, context: RoundContext, like: Array) -> Array:
-    """One draw with the law of sum_i weight_i xi_i: N(0, sigma^2 sum_i weight_i^2)."""
-    key, t = past(mechanism, context.keys.mean_noise, context.t), context.t
-    draw = draw_noise(mechanism, key, t, like, context.hp, context.unit)
+def noise_of_mean(
+    mechanism: Mechanism, context: RoundContext, like: Array, old: Past | None
+) -> tuple[Array, Past | None]:
+    """A server's own draw, or one with the law of sum_i weight_i xi_i: N(0, sigma^2 sum_i weight_i^2).
+
+    And what it remembers after ``old``.
+    """
+    key = past(mechanism, context.keys.mean_noise, context.t)
+    xi, new = drawn(key, mechanism, like, context.hp, context.unit, context.t, past=old)
+    if mechanism.central:
+        return xi, new
     weight, index = context.cohort.weight, context.cohort.index
     own = multiples_of(mechanism, jnp.arange(weight.size) if index is None else index)
-    return jnp.sqrt(jnp.sum(weight**2 if own is None else (own * weight) ** 2)) * draw
-
-
-def draw_noise(
-    mechanism: Mechanism,
-    key: Key,
-    t: Array,
-    like: Array,
-    hp: Hyper,
-    unit: Array | None,
-    index: Array | None = None,
-    counts: Array | None = None,
-) -> Array:
-    """One draw of the noise, in a loop of its own."""
-    if mechanism.std is None:
-        return jnp.zeros_like(like)
-    return in_own_loop(lambda: normal(key, mechanism, like, hp, unit, t, index, counts), t)
+    return jnp.sqrt(jnp.sum(weight**2 if own is None else (own * weight) ** 2)) * xi, new
 
 
 document_all(__name__)

@@ -19,12 +19,12 @@ from jaxfl.core.records import document_all
 from jaxfl.core.types import Array, Client, Hyper, Info, Key, Problem, PyTree
 from jaxfl.parts.compressors import dense
 from jaxfl.parts.gradients import evaluated
-from jaxfl.parts.mechanisms import in_units, multiples_of, noiseless, normal, past
+from jaxfl.parts.mechanisms import drawn, in_units, multiples_of, noiseless, past
 from jaxfl.problems.clipping import clip
 from jaxfl.rounds.blocks import ClientBlock, RoundContext, put, take
 from jaxfl.rounds.body import ServerState
 from jaxfl.rounds.federated import Federated
-from jaxfl.rounds.messages import Sent, added_up, joined, parted, release
+from jaxfl.rounds.messages import Sent, added_up, joined, noise_of_mean, parted, release
 
 __all__ = ["Estimate", "Plain", "estimate"]
 
@@ -64,17 +64,19 @@ class Plain(Federated):
         noise, mask = past(self.own, now.keys.noise, now.t), fold(at(now.keys.mask, now.t))
         noise = fold(noise) if noise.ndim == 0 else jax.vmap(fold)(noise)
         own, channel, hp, t = estimate(self, now, me, noise), self.channel, now.hp, now.t
-        link, counts = parted(self, me.link)
+        link, old = parted(self, me.link)
         v = channel.before(link, own.g)
         unit = in_units(now.unit, multiples_of(self.own, me.index))
         if channel.residual is None:
-            message, sent = release(self.own, self.compressor, noise, mask, v, t, hp, unit, counts)
-            return Sent(
-                message, sent, joined(channel.after(link, message, hp), counts, message), own
+            message, sent, new = release(
+                self.own, self.compressor, noise, mask, v, t, hp, unit, old
             )
-        v = v + normal(noise, self.own, v, hp, unit, t)  # the channel keeps what is not sent
-        message, sent = release(noiseless(), self.compressor, noise, mask, v, t, hp)
-        return Sent(message, sent, channel.residual(link, v, dense(message, v.size), hp), own)
+            return Sent(message, sent, joined(channel.after(link, message, hp), new), own)
+        xi, new = drawn(noise, self.own, v, hp, unit, t, past=old)
+        v = v + xi  # the channel keeps what is not sent
+        message, sent, _ = release(noiseless(), self.compressor, noise, mask, v, t, hp)
+        kept = channel.residual(link, v, dense(message, v.size), hp)
+        return Sent(message, sent, joined(kept, new), own)
 
     def senders(self, now: RoundContext, state: ServerState) -> tuple[ClientBlock, Sent]:
         """The clients of the cohort, and what each sends."""
@@ -90,9 +92,10 @@ class Plain(Federated):
         who, sent = self.senders(now, state)
         total, clamped = added_up(self, now, who, sent.message)
         mean = self.decoded(now, total)
+        noise = state.noise
         if self.mechanism.central:
-            noise = past(self.mechanism, now.keys.mean_noise, t)
-            mean = mean + normal(noise, self.mechanism, mean, hp, now.unit, t)
+            xi, noise = noise_of_mean(self.mechanism, now, mean, noise)
+            mean = mean + xi
         v, link = self.channel.receive(state.link, mean, now.rate, hp, None)
         project, coin = problem.model.project, at(now.keys.server, t)
         server = self.server.step(coin, state.server, v, project, hp)
@@ -111,7 +114,7 @@ class Plain(Federated):
         coordinates = jnp.sum(jnp.where(live, selected, 0))
         info = Info(jnp.sum(live), coordinates, gradients, clamped)
         info = jax.tree.map(lambda a: a.astype(jnp.int32), info)
-        return ServerState(t + 1, server, link, links, shared, local, bases), info
+        return ServerState(t + 1, server, link, links, shared, local, bases, noise=noise), info
 
 
 def estimate(body: Plain, now: RoundContext, me: ClientBlock, noise: Key) -> Estimate:

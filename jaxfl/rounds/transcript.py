@@ -33,6 +33,7 @@ from jaxfl.core.types import (
     Values,
 )
 from jaxfl.parts.graphs import Graph, links
+from jaxfl.parts.mechanisms import independent, response
 from jaxfl.privacy import events
 from jaxfl.privacy.events import Sampling, worst
 from jaxfl.privacy.networks import Hidden, hidden
@@ -284,12 +285,20 @@ def in_sequence(
         return events.NoClaim(
             "noise is correlated over rounds, and clients take part in some of them"
         )
+    recursion, weights = mechanism.recursion, np.array(mechanism.weights)
+    if recursion is not None:  # that rounds run
+        found = np.array(response(recursion, max(T, weights.size)))
+        found[: weights.size] -= weights
+        if found.any():
+            return events.NoClaim(
+                f"noise is correlated over rounds by a recursion, known for {weights.size} rounds"
+            )
     if mechanism.event is not None:
         parts = tuple(dataclasses.replace(one, shows=mechanism.shows) for one in parts)
         parts = tuple(asked(mechanism, "event", one, T) for one in parts)
         if not provenance.own_part(mechanism, later=False):
             parts = tuple(map(events.Stated, parts))
-    elif mechanism.weights != (1.0,):
+    elif not independent(mechanism):
         return events.NoClaim("noise is correlated over rounds, and its mechanism has no event")
     return parts[0] if len(parts) == 1 else events.Sequence(parts)
 

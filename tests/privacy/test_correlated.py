@@ -22,6 +22,8 @@ from jaxfl.privacy.accountants import closed_form
 from jaxfl.privacy.events import Kind, NoClaim, Stated, described
 from jaxfl.privacy.gaussian import gdp_eps
 from jaxfl.privacy.releases import correlates, shown_norm, strategy_norm
+from jaxfl.testing import check_algorithm
+from jaxfl.testing.algorithms import CHECKS
 
 pytestmark = [pytest.mark.once, pytest.mark.plain]
 
@@ -131,6 +133,16 @@ def test_a_strategy_has_the_column_that_it_is_given() -> None:
     assert closed_form(run.event.events[2]) == pytest.approx(cost, rel=1e-9)
     longer = stated(mechanisms.strategy(column, 9), "ldp_gd", 40)
     refused(lambda: longer.eps(1e-3), "negative or increase")
+    stored = mechanisms.strategy(column, 9, stored=True), mechanisms.buffered([0.5], [0.3], 9)
+    for each in stored:  # known for as many rounds as it was made for
+        found = stated(each, "ldp_gd", 10).event.events[0]
+        assert isinstance(found, NoClaim)
+        assert "known for 9 rounds" in found.reason
+        assert standing(stated(each, "ldp_gd", 8).algorithm).kind == Kind.PROVEN
+    mine = mechanisms.banded(3, stored=True)._replace(weights=WEIGHTS[8])
+    assert isinstance(stated(mine, "ldp_gd", 9).event.events[0], NoClaim)
+    mine = mechanisms.gaussian()._replace(recursion=stored[0].recursion)
+    assert isinstance(stated(mine, "ldp_gd", 9).event.events[0], NoClaim)
 
 
 @pytest.mark.parametrize("apart", [1, 4, 10, 64])
@@ -154,9 +166,12 @@ def test_norms_are_those_of_jax_privacy(apart: int) -> None:
             theirs = toeplitz.minsep_sensitivity_squared(
                 jnp.asarray(column / column[0]), apart, n=n
             )
-            made = mechanisms.strategy(column, n)
-            ours = strategy_norm(made.weights, n, apart)
-            assert ours**2 == pytest.approx(float(theirs), rel=1e-6), name
+            forms = [mechanisms.strategy(column, n, stored=stored) for stored in (False, True)]
+            if name == "BLT":
+                forms.append(mechanisms.buffered(decay, scale, n))
+            for made in forms:
+                ours = strategy_norm(made.weights, n, apart)
+                assert ours**2 == pytest.approx(float(theirs), rel=1e-6), name
 
 
 def test_the_event_says_which_clock_counts() -> None:
@@ -241,7 +256,7 @@ def test_noise_is_correlated_over_what_was_shown(plainly: bool, storage: str, ke
         run, _ = f.round(run)
     event = algorithm.event(f.about.values, f.about.facts)
     assert (event.shows, event.correlation, event.releases) == (True, WEIGHTS[3], rounds)
-    links, counts = run.state.links
+    links, (counts, _) = run.state.links
     shown = np.stack(sent) != 0
     np.testing.assert_array_equal(counts, shown.sum(0))
     sizes = remembered(algorithm, nothing_to_see(), f.hp)  # what a plan predicts
@@ -276,6 +291,69 @@ def test_the_noise_of_the_mean_is_correlated_alike(central: bool, key: Any) -> N
     steps = -np.diff(np.stack(x), axis=0)
     assert whitened(steps, WEIGHTS[3], std) < 5
     assert whitened(steps, WEIGHTS[2], std) > 5
+
+
+DECAY, SCALE = np.array([0.9, 0.5]), np.array([0.2, 0.3])
+BLT = 1.0, *(float(SCALE @ DECAY**j) for j in range(T - 1))  # its column
+RECURSIONS: dict[str, Any] = {
+    "banded": lambda stored, **how: mechanisms.banded(4, stored=stored, **how),
+    "BandMF": lambda stored, **how: mechanisms.strategy([2, 1.2, 0.6], T, stored=stored, **how),
+    "BLT": lambda stored, **how: (
+        mechanisms.buffered(DECAY, SCALE, T, **how)
+        if stored
+        else mechanisms.strategy(BLT, T, **how)
+    ),
+}
+ROUNDS = {  # what draws noise, and how many numbers its state holds for each vector
+    "mean": ({}, 1),
+    "server": ({"central": True}, 1),
+    "clients": ({"noise": "per_client"}, 2),
+    "messages": ({"messages": True}, 2),
+    "plain": ({"plainly": True}, 2),
+    "random-k": ({"compressor": compressors.random_k()}, 2),
+    "shows": ({"compressor": compressors.random_k(), "shows": True, "storage": "bfloat16"}, 2),
+    "top-k": ({"compressor": compressors.top_k(), "channel": channels.error_feedback()}, 2),
+}
+
+
+@pytest.mark.parametrize("kind", RECURSIONS)
+@pytest.mark.parametrize("where", ROUNDS)
+def test_stored_noise_is_that_of_counters(where: str, kind: str, key: Any) -> None:
+    """After each of T rounds, and of T more of which a resumed state holds the vectors; one event."""
+    (parts, clients), points, events = ROUNDS[where], [], []
+    parts = {"channel": channels.shifted()} | parts if "compressor" in parts else dict(parts)
+    how = {name: parts.pop(name) for name in ("central", "shows") if name in parts}
+    plainly, k = parts.pop("plainly", False), D // 2
+    numbers = {**NUMBERS, "lr": 1.0, "shift": 0.5}
+    numbers |= {"k": k, "omega": D / k - 1} if "compressor" in parts else {"omega": 0.0}
+    for stored in (False, True):
+        made = RECURSIONS[kind](stored, **how)
+        body = body_of(made, **parts)
+        body = jaxfl.rounds.Plain(*body) if plainly else body
+        algorithm = compose("mine", "", "", body, plain(**numbers))
+        f, x = jaxfl.functions(algorithm, nothing_to_see(), rounds=T), []
+        run = f.init(key)
+        for _ in range(T):
+            run, _ = f.round(run)
+            x.append(np.asarray(f.output(run)))
+        points.append(np.stack(x))
+        events.append(described(algorithm.event(f.about.values, f.about.facts)))
+        sizes = remembered(algorithm, nothing_to_see(), f.hp)  # what a plan predicts
+    np.testing.assert_allclose(points[0], points[1], rtol=1e-5, atol=1e-5)
+    assert np.std(points[1][-1]) > 0.1
+    if not isinstance(events[0], NoClaim):
+        weights = [one.correlation for one in events]
+        np.testing.assert_allclose(weights[1], weights[0], atol=1e-12)
+        events = [dataclasses.replace(one, correlation=()) for one in events]
+    assert events[0] == events[1]
+    assert made.recursion is not None
+    number = 4 * D * len(made.recursion.gain)
+    if clients == 1:
+        assert sizes["noise"] == number
+    else:
+        past = run.state.links[1]
+        assert sum(a.nbytes for a in jax.tree.leaves(past.vectors)) == 2 * number
+        assert sizes["links"] == sum(a.nbytes for a in jax.tree.leaves(run.state.links))
 
 
 def stated(
@@ -345,6 +423,16 @@ def test_the_clock_that_rounds_read_is_accounted_for() -> None:
     assert standing(found[0].algorithm).kind == Kind.DECLARED
 
 
+def test_a_run_with_stored_noise_goes_on_where_it_ended() -> None:
+    """And in a sweep as alone; what is extended has the noise of the whole run."""
+    made = mechanisms.buffered(DECAY, SCALE, 8, shows=True)
+    algorithm = jaxfl.algorithm("soteriafl_sgd", mechanism=made, sampler="cyclic")
+    others = tuple(name for name in CHECKS if name not in ("resume", "sweep"))
+    numbers = {"sigma": 0.1, "clip": 1.0, "lr": 0.1, "batch": 4, "k": 3}
+    found = check_algorithm(algorithm, a_problem(), 8, leave_out=others, **numbers)
+    assert found.done == ("resume", "sweep")
+
+
 SHOWS = mechanisms.banded(2, shows=True)
 
 
@@ -355,6 +443,14 @@ SHOWS = mechanisms.banded(2, shows=True)
     (lambda: strategy_norm((1.0, 0.5), 5, 1), "negative or increase"),
     (lambda: strategy_norm((1.0, -1.5), 5, 1), "negative or increase"),
     (lambda: mechanisms.banded(0), "bands"),
+    (lambda: mechanisms.buffered([0.5, 0.2], [0.5], 4), "one of each buffer"),
+    (lambda: mechanisms.buffered([0.5], [-0.5], 4), "scale"),
+    (
+        lambda: jaxfl.algorithm(
+            "ldp_sgd", mechanism=mechanisms.banded(2, stored=True), participation="uniform"
+        ),
+        "clients skip rounds",
+    ),
     (lambda: mechanisms.correlated((2.0, -1.0)), "must begin with 1"),
     (lambda: mechanisms.strategy([0.0, 1.0], 4), "first is not 0"),
     (lambda: stated(mechanisms.banded(T + 1)).hp, "bands = 7 exceed the 6 rounds"),
