@@ -394,7 +394,7 @@ def _variances(found: dict[str, Any]) -> Iterator[str]:
 def _speeds(found: dict[str, Any]) -> Iterator[str]:
     yield "## Speed\n"
     yield f"Rounds of {found['clients']} clients and d = {found['d']:,} coordinates on one core of a"
-    yield f"busy machine, with {found['bands']} bands and with independent noise, alternating in one process"
+    yield f"busy machine, with {found['bands']} bands and with independent noise, alternating in a process"
     yield "(`taskset -c 1 python benchmarks/correlated.py speed`, the fastest of 25 calls). Stored noise"
     yield "is much faster where one noise of the mean is drawn, and bound by memory where each client has"
     yield "its own vectors. Under random-k counters are as fast, or faster: a draw takes about 5 ns, and a"

@@ -329,7 +329,7 @@ def test_stored_noise_is_that_of_counters(where: str, kind: str, key: Any) -> No
     for stored in (False, True):
         made = RECURSIONS[kind](stored, **how)
         body = body_of(made, **parts)
-        body = jaxfl.rounds.Plain(*body) if plainly else body
+        body = jaxfl.parts.Plain(*body) if plainly else body
         algorithm = compose("mine", "", "", body, plain(**numbers))
         f, x = jaxfl.functions(algorithm, nothing_to_see(), rounds=T), []
         run = f.init(key)

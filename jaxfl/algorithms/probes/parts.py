@@ -114,7 +114,7 @@ def _sent(part: Compressor, given: Given, d: int = D) -> tuple[Any, Any]:
     hp = hyper(part, values, d)
 
     def one(key: Key, v: Array) -> Array:
-        message, _ = release(noiseless(), part, key, key, v, jnp.int32(0), hp)
+        message, *_ = release(noiseless(), part, key, key, v, jnp.int32(0), hp)
         return dense(message, d)
 
     return values, one
