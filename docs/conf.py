@@ -148,6 +148,8 @@ def pages(app: Any, name: str, source: list[str]) -> None:
         source[0] = source[0].replace("](#", "](overview.md#")
     if name == "reference/command-line":
         source[0] += "".join(map(manual, [command for command in COMMANDS if command[0] != "-"]))
+    if name == "glossary":  # terms that a search finds, in place of a table
+        source[0] = re.sub(r"\| word \| meaning \|\n.*\n((?:\|.*\n)+)", glossary, source[0])
     if name == "algorithms":
         field = (HERE / "field.md").read_text("utf-8").partition("\n## The answer in words\n")[2]
         source[0] = source[0].replace(ANSWER, f"{ANSWER}\n\n{field.partition(NEXT)[0]}", 1)
@@ -155,6 +157,12 @@ def pages(app: Any, name: str, source: list[str]) -> None:
         source[0] += f"\n```{{toctree}}\n:hidden:\n\n{names}\n```\n"
     source[0] = source[0].replace("](../notebooks/", "](notebooks/").replace("](../docs/", "](../")
     source[0] = OUTSIDE.sub(r"\1", source[0])
+
+
+def glossary(found: re.Match[str]) -> str:
+    rows = (line.strip("| ").partition(" | ") for line in found[1].splitlines())
+    entries = (f"{term}\n  {text}\n".replace("\\|", "|") for term, _, text in rows)
+    return "```{glossary}\n" + "\n".join(entries) + "```\n"
 
 
 def manual(command: str) -> str:

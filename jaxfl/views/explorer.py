@@ -58,7 +58,7 @@ def explore(ds: xarray.Dataset, metric: str = "loss", along: str = "round") -> A
     controls["metric"] = widgets.Dropdown(options=known, value=metric, description="metric")
     against = [(words, name) for name, words in ALONG.items()]
     controls["along"] = widgets.Dropdown(options=against, value=along, description="against")
-    picture = widgets.Image(format="png", layout={"max_width": "100%"})
+    picture = widgets.Image(format="png", layout={"max_width": "100%", "align_self": "flex-start"})
 
     def draw(change: object = None) -> None:
         place = {name: controls[name].value for name in axes}

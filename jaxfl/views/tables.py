@@ -190,9 +190,12 @@ class Table(NamedTuple):
 
     def _repr_html_(self) -> str:
         drawn = bool(self.curves)
-        heads = [column.heading for column in self.columns] + ["loss against rounds"] * drawn
+        heads = [""] * bool(self.best) + [column.heading for column in self.columns]
+        heads += ["loss against rounds"] * drawn
         ends = [[display.sparkline(curve, "loss against rounds")] for curve in self.curves[:ROWS]]
-        rows = self._rows()
+        rows = [
+            [*["*" * (i in self.best)] * bool(self.best), *r] for i, r in enumerate(self._rows())
+        ]
         shown = [[*row, *end] for row, end in zip(rows, ends or [[]] * len(rows), strict=False)]
         more = len(rows) - ROWS
         notes = [f"{plural(more, 'more row')}: see to_pandas()."] * (more > 0) + [*self.notes]

@@ -117,6 +117,19 @@ def test_docstrings_of_pages(conf: ModuleType) -> None:
     assert told[-1] == "Returns an :py:obj:`xarray.Dataset`, not ``xarray.Dataset(x)``."
 
 
+def test_the_glossary_has_what_readers_look_for(conf: ModuleType) -> None:
+    """On the site its rows are terms, which a search finds; the site's own check asks its index."""
+    rows = (ROOT / "docs/glossary.md").read_text("utf-8")
+    wanted = [query for query, page in load(".ci/finds").QUERIES.items() if page == "glossary"]
+    assert wanted
+    assert [query for query in wanted if f"\n| {query} |" not in rows] == []
+    source = [rows]
+    conf.pages(None, "glossary", source)
+    assert all(f"\n{query}\n  " in source[0] for query in wanted)
+    assert "|C(v) - v|" in source[0]
+    assert "\n| " not in source[0].partition("```\n")[0]
+
+
 @pytest.mark.full
 @pytest.mark.parametrize("name", DOCTESTED)
 def test_examples_in_docstrings(name: str) -> None:
