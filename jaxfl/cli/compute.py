@@ -313,7 +313,7 @@ def _show_run(result: Run, place: Path, session: Session) -> None:
     if session.json:
         print_json(facts(ds, files))
     elif not session.quiet:
-        summary(ds, files)
+        summary(ds, files, claim=False)
 
 
 def _show_sweep(ds: xarray.Dataset, place: Path, session: Session) -> None:

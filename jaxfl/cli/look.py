@@ -39,8 +39,8 @@ OF_SWEEPS = ("choose_by", "over", "where", "allow_test")
 def run_show(words: Sequence[str]) -> None:
     """usage: jaxfl show DIR [--OPTION VALUE ...]
 
-    Print the result of a sweep as a table, or the summary of a run.  A row of the table is the best
-    setting along the axes of --over, with means over seeds and their standard errors.
+    Print the result of a sweep as a table, or the summary of a run, with what its paper claims.  A row of
+    the table is the best setting along the axes of --over, with means over seeds and their standard errors.
 
       jaxfl show grid
       jaxfl show grid --where eps=1,4 --metric loss utility --csv table.csv
@@ -67,7 +67,7 @@ def run_show(words: Sequence[str]) -> None:
         else:
             alone = not {"card", "csv", "latex", "target_loss", "metric", "label"} & set(given)
             if not given.get("json"):
-                summary(ds, [])
+                summary(ds, [], claim=True)
                 print("\n" * (not alone), end="")
             elif alone:
                 print_json(facts(ds, [folder / RESULT if folder.is_dir() else folder]))

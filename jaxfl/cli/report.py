@@ -87,14 +87,14 @@ def facts(ds: xarray.Dataset, files: Sequence[Path] = ()) -> dict[str, Any]:
     }
 
 
-def summary(ds: xarray.Dataset, files: Sequence[Path]) -> None:
-    """Print hyper-parameters with their sources, and what came out."""
+def summary(ds: xarray.Dataset, files: Sequence[Path], *, claim: bool) -> None:
+    """Print hyper-parameters with their sources, what came out, and what the paper claims."""
     about = results.config(ds)
     settings = about["settings"]
     head = f"{settings['algorithm']} on {settings['problem']}: {about['ended']}"
     names = ("hyper-parameter", "value", "source")
     used = _used(about, int(ds["round"].values[-1]))
-    out = [*_outcome(ds, about).items(), *(("file", str(file)) for file in files)]
+    out = [*_outcome(ds, about, claim).items(), *(("file", str(file)) for file in files)]
     print_table(Table(head, by_rows(dict(zip(names, names, strict=True)), used)))
     print()
     print_table(Table("", by_rows({"name": "", "words": ""}, out)))
@@ -105,6 +105,9 @@ def _used(about: dict[str, Any], reached: int) -> list[tuple[str, str, str]]:
     values, sources = about["values"], about["sources"]
     rows = {name: [_number(values[name]), sources.get(name, "")] for name in values}
     planned = int(values["rounds"])
+    multiplier = (about["privacy"] or {}).get("noise_multiplier")  # older files have none
+    if "sigma" in rows and multiplier is not None:
+        rows["sigma"][0] += f" (noise multiplier {multiplier:.4g})"
     if "k" in rows:
         rows["k"][0] += f" of {about['facts']['d']} coordinates"
     if reached > planned:
@@ -117,7 +120,7 @@ def _used(about: dict[str, Any], reached: int) -> list[tuple[str, str, str]]:
     return [(name, *rows[name]) for name in sorted(rows, key=str)]
 
 
-def _outcome(ds: xarray.Dataset, about: dict[str, Any]) -> dict[str, str]:
+def _outcome(ds: xarray.Dataset, about: dict[str, Any], claim: bool) -> dict[str, str]:
     rounds, planned = int(ds["round"].values[-1]), int(about["values"]["rounds"])
     final = {str(name): float(v) for name, v in ds.isel(round=-1).data_vars.items() if not v.ndim}
     loss = ds["loss"]
@@ -126,31 +129,33 @@ def _outcome(ds: xarray.Dataset, about: dict[str, Any]) -> dict[str, str]:
         said += f", best {float(loss.min()):.5g} at round {int(loss.idxmin())}"
     conditions = [Condition(*one) for one in (about["privacy"] or {}).get("conditions", ())]
     failed = [str(condition) for condition in conditions if condition.holds is False]
+    several = about["facts"]["n"] > 1
     norm = f"{final['grad_norm_sq']:.4g}, running mean (utility) {final['utility']:.4g}"
     rows = {
         "rounds": f"{rounds}" + (f" of {planned}" if rounds < planned else ""),
         "training metrics": ds["loss"].attrs.get("comment", ""),
         "training loss": said,
-        "worst client's loss": f"{final['worst_client_loss']:.5g}",
+        "worst client's loss": f"{final['worst_client_loss']:.5g}" * several,
         "test loss": f"{final['test_loss']:.5g}" if "test_loss" in final else "",
         "squared gradient norm": norm,
-        "training accuracy": _accuracies(final),
-        "uplink": amount(final["uplink_bits"]),
-        "downlink": amount(final["downlink_bits"]),
+        "training accuracy": _accuracies(final, several),
+        "uplink": amount(final["uplink_bits"]) * several,
+        "downlink": amount(final["downlink_bits"]) * several,
         "gradients": f"{final['gradients']:,.0f} per-example",
-        "privacy": results.privacy(about),
+        "privacy": results.privacy(about, claim=claim),
         "privacy assumes": results.assumed(about),
-        "paper's theorem": "; ".join(failed),
-        "clients' privacy": _clients(ds) if "client_eps" in ds else "",
+        "paper's theorem": "; ".join(failed) * claim,
+        "clients' privacy": _clients(ds) if several and "client_eps" in ds else "",
         "time": _time(about, rounds),
     }
     return {name: words for name, words in rows.items() if words}
 
 
-def _accuracies(final: dict[str, float]) -> str:
+def _accuracies(final: dict[str, float], several: bool) -> str:
     if "accuracy" not in final:
         return ""
-    words = f"{final['accuracy']:.1%}, worst client {final['worst_client_accuracy']:.1%}"
+    words = f"{final['accuracy']:.1%}"
+    words += f", worst client {final['worst_client_accuracy']:.1%}" if several else ""
     return words + (f", test {final['test_accuracy']:.1%}" if "test_accuracy" in final else "")
 
 

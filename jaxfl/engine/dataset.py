@@ -125,6 +125,7 @@ def single(ds: xarray.Dataset, record: Record, report: Report | None) -> xarray.
     privacy = report and {
         **{name: value for name, value in report._asdict().items() if name != "event"},
         "protects": protects(report.event),
+        "noise_multiplier": report.multiplier,
         "assumes": PUBLIC,
     }
     about |= {

@@ -10,11 +10,12 @@ import numpy as np
 
 from jaxfl.core import display
 from jaxfl.privacy import dp_event as exports
-from jaxfl.privacy.accountants import STATUS, epsilon
+from jaxfl.privacy.accountants import STATUS, Guarantee, epsilon
 from jaxfl.privacy.accountants import delta as delta_of
 from jaxfl.privacy.claims import Claim, Condition, understates
-from jaxfl.privacy.events import AnyEvent, NoClaim, Status, protects, until
+from jaxfl.privacy.events import AnyEvent, Mean, NoClaim, Status, plain_events, protects, until
 from jaxfl.privacy.gaussian import Floats
+from jaxfl.privacy.groups import of_group
 from jaxfl.privacy.statements import Card, card
 
 __all__ = ["PUBLIC", "Report", "report", "spent"]
@@ -46,6 +47,22 @@ class Report(NamedTuple):
     def dp_event(self) -> exports.Export:
         """The event as a ``dp_accounting.DpEvent``, with its relation and its accountant."""
         return exports.export(self.event, self.delta)
+
+    @property
+    def multiplier(self) -> float | None:
+        """The noise multiplier of DP-SGD: sigma over the norm of a drawn record's share, which is G/b for the
+        mean of a batch.  None where releases have several, and where shares are bounded otherwise."""
+        every = list(plain_events(self.event))
+        shares = [
+            e.sensitivity.X(e.sampling) if isinstance(e.sensitivity, Mean) else 0 for e in every
+        ]
+        each = {e.sigma / share if share else None for e, share in zip(every, shares, strict=True)}
+        plain = len(each) == 1 and not any(e.correlation for e in every)
+        return each.pop() if plain else None
+
+    def of_group(self, size: int) -> Guarantee:
+        """The eps of ``size`` records of one client together  [:func:`.of_group`]."""
+        return of_group(self.event, size, self.delta)
 
     def card(self, floor: float | None = None, audited: Any = None) -> Card:
         """mu down to a ``floor`` of delta, rates of attacks, and the profile  [:mod:`.statements`]."""
@@ -80,7 +97,11 @@ class Report(NamedTuple):
         proven = "none" if nothing else f"eps {self.proven:.4g}"
         how = "stated" if self.status == Status.STATED else "proven"
         rows = [(how, f"{proven} at delta {self.delta:.3g}: {self.method}{status}")]
+        if self.multiplier is not None:
+            rows.append(("noise", f"multiplier {self.multiplier:.4g}"))
         if words := "" if nothing else protects(self.event):
+            one = {event.unit for event in plain_events(self.event)} == {"record"}
+            words += "; .of_group(k) has the eps of k records of one client" * one
             rows += [("protects", words), ("assumes", PUBLIC)]
         if self.claimed is not None:
             claim = f"eps {self.claimed:.4g}" + f" [{self.source}]" * bool(self.source)

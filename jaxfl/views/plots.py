@@ -677,7 +677,8 @@ def curves(
     alongs = ["round", "uplink_bits"] if max(rate) > min(rate) else ["round"]
     where = dict.fromkeys(shown, alongs)
     if metrics is None and "eps_spent" in grid.ds:
-        where["eps_spent"] = alongs if len(runs) > 1 else ["uplink_bits"]
+        sent = "uplink_bits" if grid.cells["n"].max() > 1 else "round"  # one client sends nothing
+        where["eps_spent"] = alongs if len(runs) > 1 else [sent]
         more.append("ε: of all that was released up to the next evaluated round.")
     setting, *others = ([*run.setting()] for run in runs.values())
     common = ", ".join(words for words in setting if all(words in other for other in others))
@@ -721,7 +722,7 @@ def _drawn(grid: Grid, name: str, along: str, bounds: Sequence[Bound]) -> list[L
         labels = enumerate(zip([line, *others], grid.cells["algorithm"], strict=True))
         return [o._replace(label=l, color=i, style=i, steps=steps) for i, (o, l) in labels]
     _, behind, own, other = ROWS.get(name, ("", "", "", ""))
-    if behind not in grid.ds:
+    if behind not in grid.ds or (grid.cells["n"].max() == 1 and "client" in behind):
         return [line._replace(steps=steps)]
     (second,) = lines(grid, behind, along).values()
     second = second._replace(label=other, color=1, style=1, width=1.0)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from jaxfl.core.errors import InputError, require
+from jaxfl.core.progress import plural
 from jaxfl.engine.grid import TUNED
 from jaxfl.views.cells import IN_SHORT, WORTH, Grid, over_seeds
 from jaxfl.views.words import number, span
@@ -157,9 +158,13 @@ def _check_protection(grid: Grid, over: tuple[str, ...]) -> None:
 def publishing(grid: Grid) -> tuple[str, str]:
     """What the proven eps of a run covers, and a sentence about publishing several runs."""
     several = bool(_proven(grid.cells).sum() * grid.ds.sizes["seed"] > 1)
-    own, deltas = ", for one run published alone" * several, grid.cells["delta_of_eps"].dropna()
+    own, deltas = ", if only this run is published" * several, grid.cells["delta_of_eps"].dropna()
     each = " to ".join(number(delta) for delta in dict.fromkeys((deltas.min(), deltas.max())))
-    alone = f"ε at δ = {each}{own}." if len(deltas) else ""
+    levels = {number(eps) for eps in grid.cells["proven_eps"][_proven(grid.cells)]}
+    whom = {what.partition(", from ")[0] for what in grid.cells["protects"] if what}
+    which = f"ε = {min(levels)}" if len(levels) == 1 else "Each ε"
+    of = "".join(f", for {one}" for one in whom if len(whom) == 1)
+    alone = f"{which} at δ = {each}{of}{own}." if len(deltas) else ""
     # Files from before the option were paired, and some hold an eps as if noise were not shared.
     return alone, f"{SHARED}." * (several and bool(grid.about.get("paired", True)))
 
@@ -246,7 +251,9 @@ def _note(grid: Grid, found: Grid, rule: Criterion, over: tuple[str, ...], lost:
     said = [f"Shown is {most}, by the {rule.words}{data}{uncovered}"]
     if lost:
         why = f"a seed diverged, or ended above {AWAY:,} times its first loss"
-        said.append(f"Up to {lost} of them {'is' if lost == 1 else 'are'} left out: {why}")
+        out = "step size" if over == ("lr",) else kinds.removesuffix("s")
+        left = f"{plural(lost, out)} of a row {'was' if lost == 1 else 'were'} left out"
+        said.append(f"At most {left} because {why}")
     if proven.any() and publishing(found)[1]:
         said.append(SHARED)
     elif proven.any() and {*over} == {*TUNED} & {*grid.axes}:

@@ -339,7 +339,8 @@ def _metrics(grid: Grid, shown: Sequence[str], rule: Criterion) -> list[Column]:
     scale, unit = prefix(means, "bit")
     differ = any(value.error > 0 for value in totals)
     bits = Column("uplink_bits", f"uplink ({unit})", totals if differ else means, scale)
-    return [*(Column(name, head, estimates(grid.ends(name))) for name, head in heads.items()), bits]
+    out = [Column(name, head, estimates(grid.ends(name))) for name, head in heads.items()]
+    return [*out, *[bits] * bool(grid.cells["n"].max() > 1)]  # one client sends nothing
 
 
 def _privacy(grid: Grid, card: bool) -> list[Column]:

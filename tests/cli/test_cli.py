@@ -147,6 +147,19 @@ def test_it_is_simulate(whole: Path) -> None:
         assert ours[name].values.tobytes() == ds[name].values.tobytes(), name
 
 
+def test_a_summary_states_the_proof_once(tmp_path: Path, shell: Shell) -> None:
+    """The claim of the paper is in `show`; one client is not the worst of several, and sends nothing."""
+    run = f"run dp_sgd --clients 1 --rounds 3 --lr 0.1 --no-plot --out {tmp_path / 'a'}"
+    words = shell(run).out
+    assert "noise multiplier" in words
+    assert words.count("proven for one record") == 1
+    for other in ("paper's", "worst client", "uplink", "downlink"):
+        assert other not in words
+    shown = shell("show", tmp_path / "a").out
+    assert "the paper's formula" in shown
+    assert "uplink" not in shown
+
+
 def libsvm(folder: Path, classes: int) -> Path:
     """A file of 60 records with four unscaled features."""
     x = np.random.default_rng(0).integers(1, 9, (60, 4))

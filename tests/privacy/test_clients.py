@@ -17,6 +17,7 @@ from jaxfl import audit
 from jaxfl.privacy import Event, Mean, Phases, Sampling, delta, of_group
 from jaxfl.privacy.accountants import epsilon
 from jaxfl.privacy.events import protects
+from jaxfl.privacy.reports import report
 
 T, C = 12, 0.3
 MOVES = Mean(C, over_b=2.0, mean=2.0, whole=C)  # by 2C, whatever is replaced, added or removed
@@ -167,6 +168,10 @@ def test_group_privacy(size: int) -> None:
     e = loose.eps / size  # what the lemma of Dwork and Roth makes of it
     grows = sum(math.exp(j * e) for j in range(size))
     assert delta(drawn, e).delta * grows == pytest.approx(1e-3, rel=1e-2)
+    told = report(drawn, None, 1e-3)
+    assert told.of_group(size) == loose
+    assert ".of_group(k)" in str(told)
+    assert ".of_group(k)" not in str(report(replace(drawn, unit="client"), None, 1e-3))
     # records that are always drawn together
     together = replace(drawn, sensitivity=Mean(float(size)))
     assert epsilon(together, 1e-3).eps <= loose.eps

@@ -207,6 +207,23 @@ def test_conditions_of_hu_and_of_gao() -> None:
 # --- reports and questions -----------------------------------------------------------------------
 
 
+def test_a_report_states_the_noise_multiplier() -> None:
+    """sigma b/G of DP-SGD, of what a drawn record weighs elsewhere; none where there are several."""
+    e = Event(Sampling("shuffled", 100, 10), Mean(0.5), 0.1, 25)
+    other = dataclasses.replace(e, sigma=0.2)
+    for what, z in (
+        (e, 0.1 * 10 / 0.5),
+        (dataclasses.replace(e, sensitivity=svrg(0.5)), 0.1 / (0.5 * (2 / 10 - 1 / 100))),
+        (Sequence((e, e)), 2.0),
+        (Sequence((e, other)), None),
+        (dataclasses.replace(e, correlation=(1.0, -0.5)), None),
+        (NoClaim("none"), None),
+    ):
+        found = report(what, None, 1e-3)
+        assert found.multiplier == (None if z is None else pytest.approx(z))
+        assert (f"noise    multiplier {z or 0:.4g}" in str(found)) == (z is not None)
+
+
 def test_a_report_raises_its_flag() -> None:
     e = event(m=3256, b=10, T=25, estimator=Mean(0.5), sigma=0.005707804344)
     claim = compressed_gd(8, 0.5, 3256, 10, 25, 1e-3, sigma=e.sigma)

@@ -68,6 +68,8 @@ def test_show_a_target(sweep: Path, tmp_path: Path, shell: Shell) -> None:
 def test_show_a_run(single: Path, tmp_path: Path, shell: Shell) -> None:
     text = shell("show", single).out
     assert "soteriafl_sgd on data" in text
+    values = results.config(jaxfl.load(single / "result.nc"))["values"]
+    assert f"(noise multiplier {values['sigma'] * 4 / values['clip']:.4g})" in text
     assert "3 of 8 coordinates" in text
     conditions = results.config(jaxfl.load(single / "result.nc"))["privacy"]["conditions"]
     failed = [str(one) for one in (Condition(*one) for one in conditions) if one.holds is False]

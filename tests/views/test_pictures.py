@@ -26,6 +26,7 @@ from jaxfl.views.cells import Grid, restrict
 from jaxfl.views.ink import PALETTE
 from jaxfl.views.plots import draw, front
 from jaxfl.views.selection import select
+from jaxfl.views.tables import table
 
 pytestmark = pytest.mark.once
 
@@ -80,7 +81,7 @@ def test_files_are_written_and_always_the_same(tmp_path: Path) -> None:
         if a.suffix == ".png":  # as wide as one column
             assert imread(a).shape[1] == 990
     assert {*(tmp_path / "b").iterdir()} == {*two, tmp_path / "b" / "1-mine.png"}
-    assert "δ = 0.001, for one run" in two[-1].read_text()
+    assert "δ = 0.001, if only this run" in two[-1].read_text()
     pixels = imread(one[6])[:, :, :3]
     for color in PALETTE[:2]:
         assert (np.abs(pixels - np.array(to_rgb(color))).max(axis=2) < 0.01).sum() > 1000
@@ -209,7 +210,7 @@ def test_an_eps_that_is_not_proven_is_only_claimed(drawn: dict[str, Figure]) -> 
     assert titles == ["ε = 1", "ε = 5"]
     text = words(drawn["curves-loss"])
     assert "fedsgd: not private, no noise." in text
-    assert "δ = 0.001, for one run published alone." in text
+    assert "Each ε at δ = 0.001, if only this run is published." in text
     ds["proven_eps"][0, 0] = np.inf
     draw(ds, ".")
     titles = [ax.get_title() for ax in panels(drawn["curves-loss"])[:2]]
@@ -526,6 +527,12 @@ def test_data_are_drawn_as_they_are(ds: xarray.Dataset) -> None:
     names = [sorted(text.get_text() for text in ax.texts) for ax in figure.axes]
     assert names == [["all clients", "worst client"], ["test", "training"], []]
     assert figure.axes[1].get_ylabel() == "accuracy"
+    alone = changed(
+        ds, facts=results.config(ds)["facts"] | {"n": 1}
+    )  # it sends nothing, and is the worst
+    loss, _, spent = plots.curves(alone).axes
+    assert (loss.texts[:], spent.get_xlabel()) == ([], "round")
+    assert "uplink" not in table(alone).text()
     bare = plots.curves(ds.drop_vars(["accuracy", "test_accuracy", "test_loss"])).axes[1]
     assert sorted(text.get_text() for text in bare.texts) == ["at this round", "mean so far"]
 

@@ -163,8 +163,9 @@ def test_a_loss_that_ran_away_is_not_chosen() -> None:
         ds["loss"][:, 1, 0, -1] = 1e28  # of one seed
         chosen = select(ds, "utility")
         assert chosen.ds["found"].values.tolist() == expected
-        some = "1 of them is" if expected[0] else "2 of them are"
-        assert f"Up to {some} left out: a seed diverged, or ended above 1,000" in chosen.note
+        some = "1 step size of a row was" if expected[0] else "2 step sizes of a row were"
+        said = f"At most {some} left out because a seed diverged, or ended above 1,000"
+        assert said in chosen.note
     assert chosen.ds["chosen_lr"].values.tolist() == [0.1]
 
 

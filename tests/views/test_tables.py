@@ -97,9 +97,9 @@ def test_a_selection_shows_its_choice_and_its_price(ds: xarray.Dataset) -> None:
     for some in (chosen.ds, ds):  # also where nothing was chosen
         notes = " ".join(table(some).notes)
         assert notes.count("share their noise, so no eps is proven for publishing several") == 1
-        assert notes.count("for one run published alone") == 1
+        assert notes.count("if only this run is published") == 1
     one = table(restrict(ds.isel(seed=[0]), {"eps": 1.0, "lr": 0.1, "algorithm": "ldp_sgd"}))
-    assert "published alone" not in one.text()
+    assert "only this run" not in one.text()
     assert "±" not in one.text()
     assert one.title == "logistic on a9a, 10 clients, ε = 1, step size = 0.1, 1 seed"
 
