@@ -28,8 +28,8 @@ FACADE = "jaxfl.parts"  # names, when asked for, what rooms above make of parts
 MOST_AT_THE_TOP, MOST_RAISES = 4, 300
 LONGEST, LONGER = 80, 0  # lines of a function, and the functions that have more
 # Code lines as they were reached: rooms of the host side, which grow by a tenth at most, and tests.
-SIZES = {"engine": 4875, "cli": 1965, "views": 2031}
-MOST_TESTS = 29861
+SIZES = {"engine": 4876, "cli": 1970, "views": 2040}
+MOST_TESTS = 29906
 
 
 def module_of(path: Path) -> str:

@@ -50,7 +50,7 @@ class Report(NamedTuple):
 
     @property
     def multiplier(self) -> float | None:
-        """The noise multiplier of DP-SGD: sigma over the norm of a drawn record's share, which is G/b for the
+        """The noise multiplier of DP-SGD: sigma over the norm of a drawn record's share, G/b for the
         mean of a batch.  None where releases have several, and where shares are bounded otherwise."""
         every = list(plain_events(self.event))
         shares = [

@@ -216,7 +216,7 @@ def test_a_report_states_the_noise_multiplier() -> None:
         (dataclasses.replace(e, sensitivity=svrg(0.5)), 0.1 / (0.5 * (2 / 10 - 1 / 100))),
         (Sequence((e, e)), 2.0),
         (Sequence((e, other)), None),
-        (dataclasses.replace(e, correlation=(1.0, -0.5)), None),
+        (Event(Sampling("full", 9, 9), Mean(0.5), 0.1, 25, correlation=(1.0, -0.5)), None),
         (NoClaim("none"), None),
     ):
         found = report(what, None, 1e-3)
