@@ -30,17 +30,16 @@ WORK = {
 HEADS = (
     "workload",
     "jaxfl, rounds/s",
-    "speed-up over hand-written loops",
-    "speed-up where both draw noise for each client",
-    "speed-up over other simulators",
+    "over hand-written loops",
+    "the same, noise drawn for each client",
+    "over other simulators",
 )
 WORDS = """\
-Medians on two CPU cores; [the method](benchmarks/README.md).  The hand-written loops are the fastest of
-NumPy, PyTorch and JAX.  Where the server needs only the mean of the messages, jaxfl draws one noise vector
-for it, with the same distribution as the mean of n vectors, and so do the loops of the third column.  The
-last column has the fastest of pfl-research, FedJAX and Flower.  Timings vary on shared machines: repeated
-over two days, the sweep's speed-up was 18x to 25x.  On GPUs and TPUs nothing is measured yet:
-[estimates](docs/scale.md#gpus) are derived from compiled programs.
+Medians on two CPU cores ([method](benchmarks/README.md)); speed-ups over the fastest of NumPy, PyTorch and JAX,
+and of pfl-research, FedJAX and Flower.  The column "over hand-written loops" compares with loops that also draw
+one noise vector where the server needs only the mean of the messages.  Repeated over two days, the sweep's
+speed-up was 18x to 25x.  On GPUs and TPUs nothing is measured yet: [estimates](docs/scale.md#gpus) are derived
+from compiled programs.
 """
 
 

@@ -61,9 +61,9 @@ def compose(
 
     ``params`` are those that only ``plan`` reads; those of the parts join by themselves, and eps and
     delta where there is noise.  Rounds read what parts declare, and ``reads``.
-    ``formula`` is the paper's noise both ways, which reports show as its claim where it is ``cited``;
-    what noise is worth, accountants read off ``event``, by default the body's own, which knows of one
-    noised message a round: of local steps and of noise at the server nothing is claimed without one.
+    ``formula`` is the paper's noise both ways, which reports show as its claim where it is ``cited``.
+    Accountants read ``event``.  Without one, they assume one noised message per round; with local steps or
+    server noise nothing is proven.
     ``finish`` adds to a draft what follows from the noise that is used: the names in ``follows``.
     """
     _check(name, body)

@@ -42,7 +42,7 @@ from jaxfl.views.tables import table
 if TYPE_CHECKING:
     import xarray
 
-__all__ = ["complete", "computing", "partial", "run"]
+__all__ = ["complete", "computing", "ended", "partial", "run"]
 
 ROUNDS = 200
 
@@ -154,6 +154,19 @@ def partial(place: Path) -> xarray.Dataset:
         return swept(
             made, base_key(None, "", "", True), made.options(), how, made.study.fixed, only=True
         )
+
+
+def ended(place: Path) -> Run:
+    """The run of a folder, which has ended: nothing is computed."""
+    made = _Grid(folders.read(place, "run"))
+    way = f"continue it with {command('run', '--resume', place)}"
+    require((place / RESULT).exists(), f"The run of {place} has not ended", way)
+    with computing(made.study.setup, quiet=True):
+        base, how = (
+            base_key(None, "", "", made.study.seeded),
+            How(place, resume=True, progress=False),
+        )
+        return simulated(made, base, made.options(KEPT), how)
 
 
 # --- what is computed ----------------------------------------------------------------------------

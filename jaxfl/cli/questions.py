@@ -7,6 +7,7 @@ import math
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from inspect import signature
+from pathlib import Path
 from typing import Any
 
 from jaxfl.algorithms.registry import algorithm
@@ -14,6 +15,7 @@ from jaxfl.audits import questions
 from jaxfl.audits.attack import audit
 from jaxfl.audits.calculators import CALCULATORS
 from jaxfl.audits.ranges import FLAGS, NUMBERS
+from jaxfl.cli.compute import ended
 from jaxfl.cli.parser import Once, Parser, hyper_parameters
 from jaxfl.cli.report import REFUTED, print_json
 from jaxfl.cli.written import flag
@@ -21,6 +23,8 @@ from jaxfl.core.errors import require
 from jaxfl.core.params import reads, whole
 from jaxfl.privacy.accountants import STATUS
 from jaxfl.privacy.claims import Condition
+from jaxfl.privacy.events import protects
+from jaxfl.privacy.gaussian import check_delta
 
 __all__ = ["parameters", "question_parser", "run_account", "run_audit", "run_calibrate"]
 
@@ -51,11 +55,14 @@ CHECKED = "no: its constant could not be checked", "yes: compared with the text 
 
 def run_account(words: Sequence[str]) -> None:
     r"""usage: jaxfl account NAME (--delta D | --eps E) [--PARAMETER VALUE ...]
+       jaxfl account DIR [--rounds T] [--delta D]
 
     Compute the eps that is proven for a given noise at delta, or the delta at eps, and
     print what the paper's formula claims for the same noise.  `eps` is the proven one, and the lines
-    on the paper say how far its formula applies.  No data are read.
+    on the paper say how far its formula applies.  No data are read.  Of a run in DIR: the eps that is
+    proven after T rounds with the same noise, fewer or more than it has.
 
+      jaxfl account results/ldp_sgd --rounds 500
       jaxfl account soteriafl_sgd --samples 3256 --batch 51 --rounds 100 --clip 0.5 \
             --sigma 0.01 --delta 1e-3
       jaxfl account event --samples 3256 --batch 51 --rounds 100 --clip 1 --noise-multiplier 1 --delta 1e-3
@@ -78,7 +85,7 @@ def run_account(words: Sequence[str]) -> None:
                                 them) or theorem_k (new, not reviewed).  For shuffled epochs: ceil,
                                 which counts a partial pass as a whole one
     """
-    _answer("account", "NAME", questions.account, words)
+    _answer("account", "NAME", _account, words)
 
 
 def run_calibrate(words: Sequence[str]) -> None:
@@ -241,6 +248,20 @@ def _rows(answer: Mapping[str, Any]) -> list[tuple[str, str]]:
         elif value is not None and value != "" and name != "profile":
             out.append((name, _shown(value)))
     return out
+
+
+def _account(name: str, **given: Any) -> dict[str, Any]:
+    if not Path(name).is_dir():
+        return questions.account(name, **given)
+    others = ", ".join(flag(each) for each in sorted(given.keys() - {"rounds", "delta"}))
+    takes = f"jaxfl account {name} is about a run, and takes no {others}"
+    require(not others, takes, "give --rounds and --delta alone")
+    run = ended(Path(name))
+    rounds = whole("rounds", given.get("rounds", run.counted), 1)
+    delta = check_delta(run.delta(given.get("delta")))
+    eps = float(run.spent([rounds], delta)[0])
+    out = {"kind": run.algorithm.name, "rounds": rounds, "sigma": run.values.get("sigma")}
+    return {**out, "delta": delta, "eps": eps, "protects": protects(run.event(rounds))}
 
 
 def _audit(name: str, **given: Any) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import os
+import warnings
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -15,7 +16,16 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
-from jaxfl.core.errors import TABLE, InputError, attempt, is_table, listed, require, shown
+from jaxfl.core.errors import (
+    TABLE,
+    InputError,
+    JaxflWarning,
+    attempt,
+    is_table,
+    listed,
+    require,
+    shown,
+)
 from jaxfl.core.memory import check_fits
 from jaxfl.core.meshes import automatic
 from jaxfl.core.params import known, near, whole
@@ -26,6 +36,7 @@ __all__ = [
     "conforms",
     "counts",
     "finite",
+    "gathered",
     "imported",
     "instance",
     "kind_of",
@@ -61,7 +72,8 @@ def kind_of(value: Any) -> str:
 def instance(name: str, value: Any, kind: type[T], remedy: str) -> T:
     """Return ``value``; raise unless it has this type."""
     if not isinstance(value, kind):
-        raise InputError(f"must be a {kind.__name__}", remedy, **{name: value})
+        article = "an" if kind.__name__[0] in "AEIO" else "a"
+        raise InputError(f"must be {article} {kind.__name__}", remedy, **{name: value})
     return value
 
 
@@ -69,6 +81,16 @@ def one_problem(value: Any) -> Problem:
     """Return ``value`` with its arrays on automatic axes; raise unless it is a problem."""
     way = "make one with jaxfl.Problem(model, data)"
     return automatic(instance("problem", value, Problem, way))
+
+
+def gathered(*values: Any) -> None:
+    """Warn of arrays that several devices hold: they are copied, and their copies are on one."""
+    leaves = (leaf for leaf in jax.tree.leaves(values) if isinstance(leaf, jax.Array))
+    devices = max((len(leaf.sharding.device_set) for leaf in leaves), default=1)
+    if devices > 1:
+        way = "divide the clients of the problem again with problem.shard(mesh, axis)"
+        text = f"Arrays of {devices} devices are copied to one: {way}."
+        warnings.warn(text, JaxflWarning, stacklevel=3)
 
 
 def untraced(

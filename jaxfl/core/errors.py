@@ -151,7 +151,10 @@ def one_line(error: BaseException) -> str:
     if not lines:
         return name
     first = lines[0].rstrip(".")
-    return f"{name}: {first if len(first) <= LONGEST else f'{first[: LONGEST - 3]}...'}"
+    if len(first) > LONGEST:  # whole sentences, if one is short enough
+        sentences = first[:LONGEST].rpartition(". ")[0]
+        first = sentences or f"{first[: LONGEST - 3]}..."
+    return f"{name}: {first}"
 
 
 def printable(text: str) -> str:

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from jaxfl.core.checks import (
     counts,
     finite,
+    gathered,
     instance,
     kind_of,
     labels_below,
@@ -157,6 +158,7 @@ def from_clients(
     64-bit integers become int32: what JAX computes with by default.  A number that becomes 0 is an error
     where a row or a column holds no other; beside larger ones, which are rounded by more, it is harmless.
     """
+    gathered(arrays, test)
     kind = None if dtype is None else float_type(dtype)
     instance("name", name, str, "name the data in words")
     require(isinstance(stacked, bool), "must be True or False", stacked=stacked)

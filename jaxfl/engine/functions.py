@@ -233,6 +233,9 @@ def functions(
     that it stands for.  Values that ``simulate`` refuses make the run NaN, with a warning.  Rounds have
     derivatives in both modes; where they round messages a sentence says so.
 
+    For a grid take :func:`jaxfl.sweep`: its cells share their draws.  A ``vmap`` over ``functions`` draws
+    for every cell, and takes several times as long.
+
     >>> import jax, jaxfl
     >>> data = jaxfl.data.split("digits", clients=5)
     >>> problem = jaxfl.Problem(jaxfl.models.softmax_regression(64, 10), data)

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from jaxfl.algorithms.numbers import usual_delta
 from jaxfl.core import display
 from jaxfl.core.errors import DivergedWarning, JaxflWarning
 from jaxfl.core.schedules import Pieces
@@ -199,7 +200,7 @@ class Record:
         """
         rounds, notes, facts = self.counted, [], self.facts
         claim = self.algorithm.claim({**self.values, "rounds": rounds}, facts)
-        delta = self.values.get("delta", 1e-5) if delta is None else delta
+        delta = self.delta(delta)
         report = _report(self.event(rounds), claim, delta, method)
 
         def release(more: Mapping[str, Any], rounds: int = rounds) -> AnyEvent:
@@ -237,9 +238,16 @@ class Record:
 
     def spent(self, rounds: Iterable[int], delta: float | None = None) -> np.ndarray:
         """Proven eps after each of these numbers of rounds; at the last one that of :meth:`privacy`."""
-        delta = self.values.get("delta", 1e-5) if delta is None else delta
+        delta = self.delta(delta)
         # Each has its own event: rounds are not releases where clients take turns.
         return np.array([epsilon(self._until(int(t)), delta).eps for t in rounds])
+
+    def delta(self, asked: float | None = None) -> float:
+        """``asked``, else that of the run, else min(0.001, 0.1/m): of m records, or of n clients."""
+        if asked is not None or "delta" in self.values:
+            return self.values["delta"] if asked is None else asked
+        clients = any(each.unit == "client" for each in plain_events(self.event(1)))
+        return usual_delta(self.facts.n if clients else self.facts.m_max)
 
     def event(self, rounds: int, facts: ProblemFacts | None = None, **values: Any) -> AnyEvent:
         """What the first rounds release about one record, with the losses that stopping rules read.

@@ -20,6 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from jaxfl.core.checks import instance
 from jaxfl.core.derivatives import loop
 from jaxfl.core.provenance import made
 from jaxfl.core.schedules import Schedule
@@ -126,6 +127,9 @@ def steps(
     round instead.  ``bounded`` clips the report to ``update_clip``, ``once`` fixes
     tau = 1, and ``last`` adds the noise to the report, and not in every step.
     """
+    instance("estimator", estimator, Estimator, "take estimators.minibatch(sampling.shuffled())")
+    instance("mechanism", mechanism, Mechanism, "take mechanisms.noiseless() for no noise")
+    instance("pull", pull, Pull, "take local.free() for no pull")
     sgd = optimizer is None
     make = optimizer or (lambda hp: optax.sgd(hp["lr"]))
 

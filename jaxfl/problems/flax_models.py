@@ -230,7 +230,9 @@ def _called(make: Callable[..., Any]) -> Any:
     from flax import nnx
 
     way = "pass a module, or a function of nnx.Rngs that makes an nnx module"
-    with attempt(f"{_name(make)} makes no module of nnx.Rngs", way):
+    with attempt(
+        f"{getattr(make, '__name__', type(make).__name__)} makes no module of nnx.Rngs", way
+    ):
         module = make(nnx.Rngs(0))
         if not isinstance(module, nnx.Module):
             raise TypeError(f"it makes {type(module).__name__}")
@@ -254,7 +256,9 @@ def _shape_of(module: Any, sample: jax.ShapeDtypeStruct, f: Callable[..., Any], 
 
 
 def _name(module: Any) -> str:
-    return str(getattr(module, "__name__", type(module).__name__))
+    """Of a module, of its class, or of a function; a lambda has the name of what it makes."""
+    name = str(getattr(module, "__name__", type(module).__name__))
+    return _name(_called(module)) if name == "<lambda>" else name
 
 
 def _refuse(module: Any, state: list[str]) -> None:

@@ -17,6 +17,7 @@ from jaxfl.core.calls import blamed, described, is_jaxfls, place
 from jaxfl.core.checks import (
     counts,
     finite,
+    gathered,
     instance,
     kind_of,
     numeric,
@@ -109,6 +110,7 @@ def _checked(
     later = "make the problem before, and pass it to your program"
     sortable(data, x0)
     untraced("Problem", data, x0, way=later)
+    gathered(data, x0)
     swapped = "the model comes first, as in Problem(model, data)"
     require(not isinstance(data, Model), "is a model, in the place of the data", swapped, data=data)
     by_name = "make one, such as jaxfl.models.softmax_regression(64, 10)"

@@ -182,6 +182,15 @@ def test_a_result_is_one_strict_object(
         assert Path(file).exists()
 
 
+def test_a_run_answers_what_other_rounds_would_spend(results: Path, shell: Shell) -> None:
+    """With all m = 8 records of a client in each release, as the question by name has it."""
+    found = json.loads(shell("account", results / "run", "--rounds 9 --delta 1e-4 --json").out)
+    by_name = jaxfl.account("ldp_gd", samples=8, clip=1.0, sigma=1.0, rounds=9, delta=1e-4)
+    assert found["eps"] == pytest.approx(by_name["eps"], rel=1e-6)
+    assert "takes no --sigma" in shell.refused("account", results / "run", "--sigma 2")
+    assert "holds a sweep" in shell.refused("account", results / "sweep")
+
+
 def test_rows_have_values_and_errors(results: Path, shell: Shell) -> None:
     found = json.loads(shell("show", results / "sweep", "--json --choose-by none").out)
     assert [row["lr"] for row in found["rows"]] == [0.1, 0.2]

@@ -189,6 +189,18 @@ MESHES = """
                 assert words in str(error)
             else:
                 raise AssertionError(words)
+    import warnings
+    rows = jax.device_put((np.zeros((8, 4, 2)), np.zeros((8, 4), int)), where)
+    calls = {{
+        "Problem": lambda: jaxfl.Problem(jaxfl.models.logistic(2), rows),
+        "from_clients": lambda: jaxfl.data.from_clients(rows, stacked=True, classes=2),
+    }}
+    for name, call in calls.items():
+        with warnings.catch_warnings(record=True) as seen:
+            warnings.simplefilter("always")
+            call()
+        wanted = "Arrays of {count} devices are copied to one"
+        assert any(wanted in str(w.message) for w in seen) == ({count} > 1), name
     print("all of it")
 """
 

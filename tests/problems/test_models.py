@@ -169,6 +169,7 @@ def test_initial_points(key):
     start = flax_model(held, (5,))
     np.testing.assert_array_equal(start.unravel(start.init(key))["kernel"][...], held.kernel[...])
     drawn = flax_model(lambda rngs: nnx.Linear(5, 3, rngs=rngs), (5,))
+    assert drawn.name == "flax-Linear"
     assert not np.array_equal(drawn.init(key), drawn.init(other))
 
 

@@ -83,6 +83,12 @@ def test_what_is_said_of_speed(load: Any) -> None:
     speed, found = load("speed"), recorded()
     readme = (BENCHMARKS.parent / "README.md").read_text()
     assert speed.placed(readme, "speed", speed.section(found)) == readme
+    table = speed.section(found).splitlines()[3:6]
+    by_hand, others = ([float(row.split("|")[i].strip(" x")) for row in table] for i in (3, 5))
+    summary = (
+        f"[{min(by_hand):g} to {max(by_hand):g} times](#speed) as fast as loops written by hand"
+    )
+    assert f"{summary}, {min(others):.0f} to {max(others):.0f} times" in readme
     moved = json.loads(json.dumps(found))
     moved["W5 b=4 all"]["contenders"]["jaxfl, SGD"]["rounds_per_s"] *= 2
     assert speed.section(moved) != speed.section(found)
