@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -28,7 +29,8 @@ from jaxfl.core.types import (
     Sigma,
     Source,
 )
-from jaxfl.privacy.calibration import sigma_for
+from jaxfl.privacy.accountants import epsilon
+from jaxfl.privacy.calibration import level_for, sigma_for
 from jaxfl.privacy.events import AnyEvent, sigmas
 
 __all__ = [
@@ -250,13 +252,14 @@ def _calibrated(
         events = [event({**values, "sigma": 1.0, **part}, facts) for part in plan.parts]
     found = [sigma_for(each, eps, values["delta"]) for each in events]
     levels = tuple(one.sigma / _noise(each) for one, each in zip(found, events, strict=True))
-    for level, one, part in zip(levels, found, plan.parts, strict=True):
-        now = event({**values, "sigma": level, **part}, facts)
-        require(
-            np.allclose(sigmas(now), sigmas(one.event), rtol=1e-6),
-            lambda: f"The noise of {algorithm.name} is not proportional to sigma",
-            lambda: f"give sigma instead of eps = {eps:g}",
-        )
+    parts = [functools.partial(_at, event, {**values, **part}, facts) for part in plan.parts]
+    for i, (now, level, one) in enumerate(zip(parts, levels, found, strict=True)):
+        if not np.allclose(sigmas(now(level)), sigmas(one.event), rtol=1e-6):
+            loud, quiet = (epsilon(now(s * level), values["delta"]).eps for s in (1.0, 2.0))
+            falls = f"The noise of {algorithm.name} does not grow with sigma"
+            require(quiet < loud, falls, f"give sigma instead of eps = {eps:g}")
+            level = level_for(now, eps, values["delta"], level)  # not in proportion
+            levels = (*levels[:i], level, *levels[i + 1 :])
     if not min(levels) >= LEAST:
         raise InputError(
             f"eps = {eps:g} asks for so little noise that none is left (sigma = {min(levels):.3g}): "
@@ -264,6 +267,15 @@ def _calibrated(
         )
     worst = max((one.proven for one in found), key=lambda proof: proof.eps)
     return levels, "disjoint phases, the worst: " * (len(found) > 1) + worst.method
+
+
+def _at(
+    event: Callable[[Mapping[str, Any], ProblemFacts], Any],
+    values: Mapping[str, Any],
+    facts: ProblemFacts,
+    sigma: float,
+) -> Any:
+    return event({**values, "sigma": sigma}, facts)
 
 
 def _noise(event: AnyEvent) -> float:

@@ -36,6 +36,7 @@ __all__ = [
     "SLACK",
     "Calibration",
     "batch_for",
+    "level_for",
     "rounds_for",
     "sigma_for",
 ]
@@ -69,6 +70,15 @@ def sigma_for(event: AnyEvent, eps: float, delta: float, method: str | None = No
     check_delta(delta)
     number("eps", eps, above=0, below=math.inf)
     return _sigma_for(_unit(event), float(eps), float(delta), method)
+
+
+def level_for(made: Callable[[float], AnyEvent], eps: float, delta: float, guess: float) -> float:
+    """The least level with proven eps <= ``eps`` of the event ``made(level)``, near ``guess``."""
+
+    def eps_at(x: float) -> float:
+        return epsilon(made(math.exp(x)), delta).eps
+
+    return math.exp(_search(eps_at, eps, math.log(guess)))
 
 
 def _unit(event: AnyEvent) -> AnyEvent:

@@ -1,5 +1,6 @@
 """A mechanism of a user's own in the algorithms of papers: rounds draw its noise, and events read it."""
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -147,8 +148,22 @@ def test_a_statement_follows_the_mechanism() -> None:
     assert runs[1].values["sigma"] == pytest.approx(10 * runs[0].values["sigma"], rel=1e-3)
     assert runs[1].eps(runs[1].values["delta"]) == pytest.approx(2.0, rel=1e-3)
     fixed = mechanisms.gaussian()._replace(std=lambda hp: 0 * hp["sigma"] + 0.1)
-    with pytest.raises(jaxfl.InputError, match="not proportional to sigma"):
+    with pytest.raises(jaxfl.InputError, match="does not grow with sigma"):
         planned(jaxfl.algorithm(row.name, mechanism=fixed), row.problem, T, eps=2.0, **numbers)
+
+
+@pytest.mark.plain
+def test_noise_out_of_proportion_to_sigma_is_searched_for() -> None:
+    """An event that counts the square of the noise meets the eps that is asked for."""
+    row = NOISED["ldp_gd"]
+    numbers = {k: v for k, v in row.numbers.items() if k != "sigma"}
+
+    def squared(event: Any, T: int) -> Any:
+        return dataclasses.replace(event, sigma=event.sigma**2)
+
+    mine = mechanisms.gaussian()._replace(event=squared)
+    run = planned(jaxfl.algorithm("ldp_gd", mechanism=mine), row.problem, T, eps=2.0, **numbers)
+    assert run.eps(run.values["delta"]) == pytest.approx(2.0, rel=1e-3)
 
 
 @pytest.mark.plain
