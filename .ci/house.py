@@ -24,7 +24,6 @@ ROOMS = (  # each imports only from itself and from the rooms before it
 PARTS = (
     r"(estimator|mechanism|compressor|channel|server|participation|sampler|aggregation|local|body)"
 )
-FACADE = "jaxfl.parts"  # names, when asked for, what rooms above make of parts
 MOST_AT_THE_TOP, MOST_RAISES = 4, 300
 LONGEST, LONGER = 80, 0  # lines of a function, and the functions that have more
 # Code lines as they were reached: rooms of the host side, which grow by a tenth at most, and tests.
@@ -118,12 +117,7 @@ def main() -> int:
     trees = {path: ast.parse(path.read_text(encoding="utf-8")) for path in paths}
     modules = {module_of(path) for path in paths}
     graph = {module_of(p): set(imported(t, modules)) - {module_of(p)} for p, t in trees.items()}
-    upward = {
-        f"{a} -> {b}"
-        for a in graph
-        for b in graph[a]
-        if a != FACADE and -1 < room_of(a) < room_of(b)
-    }
+    upward = {f"{a} -> {b}" for a in graph for b in graph[a] if -1 < room_of(a) < room_of(b)}
     named = [f"{p.relative_to(ROOT)}:{n}" for p, t in trees.items() for n in by_name(t)]
     late = [f"{p.relative_to(ROOT)}:{n}" for p, t in trees.items() for n in late_imports(t)]
     raises = sum(

@@ -257,7 +257,7 @@ def _calibrated(
         if not np.allclose(sigmas(now(level)), sigmas(one.event), rtol=1e-6):
             loud, quiet = (epsilon(now(s * level), values["delta"]).eps for s in (1.0, 2.0))
             falls = f"The noise of {algorithm.name} does not grow with sigma"
-            require(quiet < loud, falls, f"give sigma instead of eps = {eps:g}")
+            require(quiet < loud, falls, lambda: f"give sigma instead of eps = {eps:g}")
             level = level_for(now, eps, values["delta"], level)  # not in proportion
             levels = (*levels[:i], level, *levels[i + 1 :])
     if not min(levels) >= LEAST:

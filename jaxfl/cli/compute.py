@@ -160,7 +160,7 @@ def ended(place: Path) -> Run:
     """The run of a folder, which has ended: nothing is computed."""
     made = _Grid(folders.read(place, "run"))
     way = f"continue it with {command('run', '--resume', place)}"
-    require((place / RESULT).exists(), f"The run of {place} has not ended", way)
+    require((place / RESULT).exists(), lambda: f"The run of {place} has not ended", way)
     with computing(made.study.setup, quiet=True):
         base, how = (
             base_key(None, "", "", made.study.seeded),

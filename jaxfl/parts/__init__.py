@@ -38,7 +38,7 @@ Records of parts, round bodies and :func:`compose` have their names here as well
 """
 
 import importlib
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from jaxfl.core.schedules import schedule
 from jaxfl.core.types import (
@@ -75,15 +75,6 @@ from jaxfl.parts import (
     servers,
     smoothing,
 )
-
-if TYPE_CHECKING:
-    from jaxfl.algorithms.budgets import with_budgets
-    from jaxfl.algorithms.composition import compose
-    from jaxfl.algorithms.numbers import plain
-    from jaxfl.rounds.federated import Federated
-    from jaxfl.rounds.gossip import Gossip
-    from jaxfl.rounds.messages import Sent
-    from jaxfl.rounds.plain import Plain, estimate
 
 __all__ = [
     "Aggregation",
@@ -127,7 +118,8 @@ __all__ = [
     "with_budgets",
 ]
 
-# What is made of parts lies in rooms that import this one, so that it is looked up when it is asked for.
+# What is made of parts lies in rooms that import this one: it is looked up when it is asked for, and
+# __init__.pyi has its types.
 ABOVE = {
     "Federated": "jaxfl.rounds.federated",
     "Gossip": "jaxfl.rounds.gossip",

@@ -1,5 +1,6 @@
 """What a public project needs: metadata, workflows whose scripts exist, links, versions that agree."""
 
+import importlib
 import json
 import re
 import subprocess
@@ -116,3 +117,10 @@ def test_public_names_are_few_and_each_has_an_example() -> None:
         return bool(re.search(used, code) or re.search(rf"\b{name}\(", doc))
 
     assert [f"{module}.{name}" for of, module, name in names if not shown(of, module, name)] == []
+
+
+def test_the_stub_of_parts_is_what_is_there() -> None:
+    stub = (ROOT / "jaxfl/parts/__init__.pyi").read_text("utf-8")
+    lines = re.findall(r"^from (\S+) import (\w+) as \2$", stub, re.MULTILINE)
+    found = {name: getattr(importlib.import_module(module), name) for module, name in lines}
+    assert found == {name: getattr(jaxfl.parts, name) for name in jaxfl.parts.__all__}
