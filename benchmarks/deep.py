@@ -46,7 +46,7 @@ LETTERS, WINDOW, HIDDEN, LEAST = 80, 80, 128, 1200
 
 class Study(NamedTuple):
     data: Any
-    model: jaxfl.Model
+    model: jaxfl.parts.Model
     network: nn.Module
     lr: float
     batch: int

@@ -35,11 +35,11 @@ HEADS = (
     "over other simulators",
 )
 WORDS = """\
-Medians on two CPU cores ([method](benchmarks/README.md)); speed-ups over the fastest of NumPy, PyTorch and JAX,
-and of pfl-research, FedJAX and Flower.  The column "over hand-written loops" compares with loops that also draw
-one noise vector where the server needs only the mean of the messages.  Repeated over two days, the sweep's
-speed-up was 18x to 25x.  On GPUs and TPUs nothing is measured yet: [estimates](docs/scale.md#gpus) are derived
-from compiled programs.
+Medians on two CPU cores ([method](benchmarks/README.md)); speed-ups over the fastest of NumPy, PyTorch
+and JAX, and of pfl-research, FedJAX and Flower.  The column "over hand-written loops" compares with loops
+that also draw one noise vector where the server needs only the mean of the messages.  Repeated over two
+days, the sweep's speed-up was 18x to 25x.  On GPUs and TPUs nothing is measured yet:
+[estimates](docs/scale.md#gpus) are derived from compiled programs.
 """
 
 

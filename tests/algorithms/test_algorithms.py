@@ -225,14 +225,14 @@ def unreliable(name: str) -> jaxfl.parts.Algorithm:
     return jaxfl.algorithm(name, participation=jaxfl.parts.sampling.participation("unreliable"))
 
 
-def deaf(given: Any, facts: Any) -> jaxfl.parts.Plan:
+def deaf(given: Any, facts: Any) -> jaxfl.core.types.Plan:
     """Takes no notice of eps."""
     values = {"clip": 1.0, "batch": 4, "lr": 0.02, "rounds": facts.rounds}
-    return jaxfl.parts.Plan(values, {}, jaxfl.parts.Sigma(1.0))
+    return jaxfl.core.types.Plan(values, {}, jaxfl.core.types.Sigma(1.0))
 
 
-def without_delta(given: Any, facts: Any) -> jaxfl.parts.Plan:
-    return deaf(given, facts)._replace(asked=jaxfl.parts.Eps(given["eps"]))
+def without_delta(given: Any, facts: Any) -> jaxfl.core.types.Plan:
+    return deaf(given, facts)._replace(asked=jaxfl.core.types.Eps(given["eps"]))
 
 
 def needs_rate(rate: float) -> Algorithm:

@@ -66,7 +66,7 @@ def test_what_reads_private_data_without_noise_proves_nothing(
     """Nor of what goes on without the rule: in memory, or in the folder; nor in a sweep."""
     run = ran(4, name, stop=stop, out=tmp_path / "run", **given)
     t = int(run.state.t)
-    assert t == (4 if stop.loss == -1.0 else 1)
+    assert t == (4 if stop.get("loss") == -1.0 else 1)
     resumed = ran(4, name, out=tmp_path / "run", extend=True, **given)
     memory = ran(4, name, stop=stop, **given)
     for one in (run, resumed, memory.extend(t), memory.extend(5)):
@@ -84,7 +84,7 @@ def test_what_reads_private_data_without_noise_proves_nothing(
 def test_public_quantities_keep_the_proof(stop: dict[str, float]) -> None:
     """A loss of held-out data ends a run by what was released: all planned rounds count."""
     on = "test" if "loss" in stop else "train"
-    run = ran(20, stop=dict(**stop), metrics_on=on)
+    run = ran(20, stop=stop, metrics_on=on)
     whole = ran(20 if "loss" in stop else 1)
     assert int(run.state.t) == 1
     assert agreed(run) == pytest.approx(whole.privacy().proven)
@@ -103,7 +103,7 @@ def test_noisy_losses_are_accounted_for(clients: bool, tmp_path: Path) -> None:
         given = {"sigma": 0.5, "lr": 0.1, "batch": 2, "update_clip": 1.0}
     given = {**given, "problem": problem, "delta": DELTA, "eval_every": 3}
     rule = dict(loss=5.0, bound=B, sigma=s)  # reached at once
-    never = rule._replace(loss=-50.0)
+    never = {**rule, "loss": -50.0}
     run = ran(T, name, stop=rule, out=tmp_path / "run", **given)
     assert int(run.state.t) == 3
 
@@ -202,7 +202,7 @@ def test_the_noisy_loss_is_bounded_and_noised() -> None:
     def loss(a: float, sigma: float = 1e-9, t: int = 1) -> float:
         features, labels = problem.train
         moved = dataclasses.replace(problem, train=(features.at[0, 0].set(a), labels))
-        stop = dict(loss=0.0, bound=B, sigma=sigma)
+        stop = stopping.Stop(loss=0.0, bound=B, sigma=sigma)
         return stopping.noisy_loss(KEY, moved, x, t, stop, event)
 
     found = np.array([loss(a) for a in (-1e6, 0.0, 1e6, math.nan)])

@@ -29,7 +29,7 @@ from jaxfl.parts import (
 from jaxfl.parts.compressors import top_k
 from jaxfl.rounds import transcript
 
-FACTS = jaxfl.parts.ProblemFacts(5, 10, 12, 8, 6, 1.0, (10, 12))
+FACTS = jaxfl.core.types.ProblemFacts(5, 10, 12, 8, 6, 1.0, (10, 12))
 NUMBERS = {"clip": 1.0, "sigma": 0.5, "lr": 0.1, "batch": 4, "k": 3, "shift": 0.3, "cohort": 2}
 
 

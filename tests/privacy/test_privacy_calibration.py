@@ -396,7 +396,7 @@ def test_phases_are_calibrated_as_a_run_does() -> None:
     numbers = {"samples": 64, "rounds": 12, "clip": 1.0, "batch": 8, "phases": 3}
     found = calibrate("localized_mbsgd", eps=2.0, delta=1e-5, **numbers)
     assert (len(found["sigmas"]), found["sigmas"][0]) == (3, found["sigma"])
-    facts = jaxfl.parts.ProblemFacts(1, 64, 64, 1, 12, 1.0, (64,), 1.0, True, True)
+    facts = jaxfl.core.types.ProblemFacts(1, 64, 64, 1, 12, 1.0, (64,), 1.0, True, True)
     given = {"clip": 1.0, "batch": 8, "phases": 3, "eps": 2.0, "delta": 1e-5}
     run = planned("localized_mbsgd", facts, **given).values
     levels = run["sigma"] * np.unique(run["noise_t"].over(12))

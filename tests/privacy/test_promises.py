@@ -36,7 +36,7 @@ from jaxfl.problems import models
 pytestmark = pytest.mark.once
 
 DELTA = 1e-5
-FACTS = jaxfl.parts.ProblemFacts(5, 10, 10, 4, 3, 1.0)
+FACTS = jaxfl.core.types.ProblemFacts(5, 10, 10, 4, 3, 1.0)
 
 
 def of(algorithm: Any, problem: jaxfl.Problem, rounds: int = 10, **numbers: float) -> Any:

@@ -180,7 +180,7 @@ def messages(name: str, runs: int) -> tuple[Any, np.ndarray, np.ndarray]:
     parts = {role: given.pop(role) for role in ("sampler",) if role in given}
     linear = name in ("dp_gd", "dp_sgd", "localized_mbsgd")
     local = name in ("ldp_spider", "isrl_svrg", "localized_mbsgd")
-    clock = jaxfl.models.Regularizer("clock", lambda x: -TICK * x[1], 0.0)
+    clock = jaxfl.problems.public.Regularizer("clock", lambda x: -TICK * x[1], 0.0)
     model = jaxfl.models.custom(np.zeros(2), loss, regularizer=None if linear else clock)
     problem = jaxfl.Problem(model, (np.zeros((N, 4), np.float32),))
     given |= {"eps": 2.0, "delta": DELTA, "clip": G, "lr": 1 / TICK, "cohort": R}
