@@ -195,8 +195,8 @@ class Record:
     def privacy(self, delta: float | None = None, method: str | None = None) -> Report:
         """``claimed | proven | delta at the claimed eps`` for the rounds that ran.
 
-        A :class:`~jaxfl.privacy.reports.Report`.  eps is infinite for an algorithm without an event, and for a
-        run that an exact value of its training data may have stopped, whose note says so.
+        A :class:`~jaxfl.privacy.reports.Report`.  eps is infinite for an algorithm without an event, and
+        for a run that an exact value of its training data may have stopped, whose note says so.
         """
         rounds, notes, facts = self.counted, [], self.facts
         claim = self.algorithm.claim({**self.values, "rounds": rounds}, facts)

@@ -53,7 +53,7 @@ class _Checked(type):
 
 
 class Problem(types.Problem, metaclass=_Checked):
-    """A problem from a model and :class:`~jaxfl.data.records.ClientData`, or a pytree of arrays (n, m, ...).
+    """A problem from a model and the data of clients, or a pytree of arrays (n, m, ...).
 
     Samples that are computed where they are needed (`jaxfl.data.generated`) are checked on three
     clients; large samples on the first few of each.
