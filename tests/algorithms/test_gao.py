@@ -471,7 +471,9 @@ def test_convolution_is_unbiased(key: jax.Array) -> None:
     for z in (-2.0, -0.5, 0.1, 1.2):
         w = z * a / (a @ a)
         batch = (jnp.broadcast_to(jnp.asarray(a, jnp.float32), (n, 3)), jnp.zeros(n))
-        term = jaxfl.core.types.Term(1.0, (jnp.asarray(w + v, jnp.float32),), (1.0,), jnp.float32(9))
+        term = jaxfl.core.types.Term(
+            1.0, (jnp.asarray(w + v, jnp.float32),), (1.0,), jnp.float32(9)
+        )
         g, _ = evaluate(model.kernel, (term,), jnp.full(n, 1 / n), batch)
         q = np.clip(z / (s * np.linalg.norm(a)), -1, 1)
         assert abs(np.asarray(g) - (3 * q - q**3) / 2 * a).max() < 5 * np.abs(a).max() / n**0.5
