@@ -30,6 +30,7 @@ from jaxfl.core.types import (
     in_a_sum,
 )
 from jaxfl.parts.aggregations import COLLUDING
+from jaxfl.parts.mechanisms import independent
 from jaxfl.parts.storage import STORAGES
 from jaxfl.privacy.events import NoClaim
 from jaxfl.problems.clipping import CLIPPINGS
@@ -193,14 +194,20 @@ def _check(name: str, body: AnyBody) -> None:
     )
     for role, ways in WAYS.items():
         choice(role, getattr(body, role), ways)
-    networked = "graph" in body.roles or not body.mechanism.coupled
+    networked = "graph" in body.roles
     why = "whose clients have no neighbours to share noise with: take jaxfl.parts.mechanisms.gaussian()"
-    applies(networked, name, why, mechanism=body.mechanism)
+    applies(networked or not body.mechanism.coupled, name, why, mechanism=body.mechanism)
     shown = body.roles["compressor"].select is not None and not body.mechanism.central
     why = "whose noise counts what a sparsifier shows, and the channel keeps no noise: leave shows out"
     channel = body.roles.get("channel")
     shown = shown and body.local is None and channel is not None and channel.residual is None
     applies(shown or not body.mechanism.shows, name, why, mechanism=body.mechanism)
+    server = body.mechanism.central or (body.local is None and not networked)
+    why = (
+        "whose noise is that of local steps or of a network, which nothing correlates over rounds: take "
+        "jaxfl.parts.mechanisms.gaussian()"
+    )
+    applies(server or independent(body.mechanism), name, why, mechanism=body.mechanism)
     why = "whose clients skip rounds, and stored noise is of all rounds: leave stored out"
     applies(
         body.participation.everyone or body.mechanism.recursion is None,

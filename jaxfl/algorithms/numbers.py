@@ -40,6 +40,7 @@ from jaxfl.rounds.gossip import Gossip, Rule
 
 __all__ = [
     "ASKED_OMEGA",
+    "DIFFERENCES",
     "EPS",
     "GAP",
     "PRIVACY",
@@ -76,6 +77,8 @@ WAYS = {
     "noise": ("fused", "per_client"),
     "clipping": CLIPPINGS,
 }
+DIFFERENCES = "which bounds differences of gradients by those of one record"
+GROUP = "jaxfl.privacy.of_group"
 UNKNOWN = "L of this model is unknown"
 ASKED_OMEGA = "from the given omega"
 EPS = 5.0  # where no way to set the noise is given
@@ -113,8 +116,13 @@ def applies(fits: Any, name: str, why: str, **parts: Any) -> None:
     require(fits, lambda: f"does not apply to {name}, {why}", **names)
 
 
-def only(name: str, parts: Mapping[str, Any], *allowed: str) -> dict[str, Any]:
-    """Return the parts that are given; raise unless the algorithm lets users exchange them."""
+def only(name: str, parts: Mapping[str, Any], *allowed: str, records: str = "") -> dict[str, Any]:
+    """Return the parts that are given; raise unless the algorithm lets users exchange them.
+
+    ``records``: why nothing is proven of all records of a client together.
+    """
+    if records and parts.get("clip") == "client":
+        applies(False, name, f"{records}: take ldp_sgd, or {GROUP} of a run", clip="client")
     for role, one in parts.items():
         applies(role in allowed, name, f"which takes {', '.join(allowed)}", **{role: one})
     for role, ways in WAYS.items():

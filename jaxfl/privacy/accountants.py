@@ -359,7 +359,7 @@ def _bounded_batches(bound: Bound, eta: float) -> Bound:
     return Bound(
         eps,
         delta,
-        f"{bound.method}, batches of bounded size (which adds {eta:.2g} to delta)",
+        f"{bound.method}, batches of bounded size (delta includes {eta:.2g} for them)",
         bound.status,
         curve=curve,
     )

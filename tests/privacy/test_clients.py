@@ -31,6 +31,8 @@ CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "epochs": ("ldp_sgd", {"sampler": "shuffled"}, {"batch": 4}),
     "q_dpsgd_1": ("q_dpsgd_1", {}, {"batch": 4, "quantum": 1e-3}),
     "sdm_dsgd": ("sdm_dsgd", {}, {"k": 4, "batch": 4}),
+    "porter_dp": ("porter_dp", {}, {"k": 4, "batch": 4}),
+    "dice_sgd": ("dice_sgd", {}, {"clip": C / 3, "error_clip": 2 * C / 3, "batch": 4}),
 }
 
 
@@ -38,15 +40,18 @@ CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
 def test_no_estimate_is_longer_than_the_bound_of_its_event(case: str) -> None:
     """Of records a thousand times as long, in every round, whatever the client remembers."""
     name, parts, numbers = CASES[case]
+    numbers = {**GIVEN, **numbers}
     algorithm = jaxfl.algorithm(name, clip="client", **parts)
-    problem = a_problem(n=4, m=9)
+    problem = a_problem(
+        0.0 if name == "dice_sgd" else 0.01, n=4, m=9
+    )  # it adds what is public later
     rows, labels = problem.train
     problem = jaxfl.Problem(problem.model, (1e3 * np.asarray(rows), labels), x0=problem.x0)
-    run = planned(algorithm, problem, T, **GIVEN, **numbers)
+    run = planned(algorithm, problem, T, **numbers)
     whole = Event(Sampling("full", 1, 1), MOVES, 0.2, T, unit="client")
     assert run.event == whole
     assert run.claim is None
-    quiet = jaxfl.functions(algorithm, problem, T, **{**GIVEN, "sigma": 0.0}, **numbers)
+    quiet = jaxfl.functions(algorithm, problem, T, **{**numbers, "sigma": 0.0})
     now, norms = quiet.init(run.key), []
     for _ in range(4):
         seen = quiet.view(now)
@@ -73,6 +78,7 @@ ATTACKED: dict[str, tuple[dict[str, str], dict[str, Any]]] = {
     "ldp_sgd": ({}, {}),
     "soteriafl_saga": ({}, {"k": 1}),
     "dp_dsgd": (RING, {"clients": 4}),
+    "porter_dp": (RING, {"clients": 4, "k": 1}),
     "decor": (RING, {"clients": 4, "coupling": 2.0}),
 }
 
@@ -192,7 +198,21 @@ def test_statements_say_that_clients_are_protected() -> None:
 
 
 test_mistakes_are_explained = refusals(
-    (lambda: jaxfl.algorithm("dp_srm", clip="client"), "clip = 'client' does not apply to dp_srm"),
+    *(
+        (lambda name=name: jaxfl.algorithm(name, clip="client"), why)
+        for name, why in {
+            "dp_srm": "does not apply to dp_srm, which bounds differences of gradients",
+            "ldp_spider": "of one record: take ldp_sgd, or jaxfl.privacy.of_group of a run",
+            "mu2_untrusted": "a record is used once, and a client is in every round: take",
+            "localized_mbsgd": "phases on disjoint records, and a client is in all of them: take",
+            "adaptive_sgd": "which takes sampler, mechanism",
+        }.items()
+    ),
+    (lambda: jaxfl.algorithm("dice_sgd", clip="batch"), "clips examples or clients"),
+    (
+        lambda: jaxfl.algorithm("porter_dp", clip="batch"),
+        "clips examples or clients: take porter_gc",
+    ),
     (
         lambda: of_group(replace(ONE, unit="client"), 2, 1e-3),
         "protects whole clients already: read its own eps",

@@ -459,9 +459,9 @@ SHOWS = mechanisms.banded(2, shows=True)
         "anchors are noised apart",
     ),
     (lambda: stated(mechanisms.banded(2), "mu2_untrusted", diameter=1.0).event, "event of its own"),
-    (
-        lambda: stated(mechanisms.banded(2), "dp_dsgd", batch=4).round(),
-        "local steps and of networks",
+    *(
+        (lambda name=name: jaxfl.algorithm(name, mechanism=mechanisms.banded(2)), "local steps or")
+        for name in ("dp_dsgd", "local_adaptive_fedavg", "local_adaptive_sgd", "private_local_sgd")
     ),
 )
 def test_what_has_no_place_is_refused(call: Any, words: str) -> None:

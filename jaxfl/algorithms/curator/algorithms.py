@@ -29,6 +29,7 @@ from jaxfl.algorithms.clients import of_a_server
 from jaxfl.algorithms.composition import by_rules
 from jaxfl.algorithms.curator import claims, theory
 from jaxfl.algorithms.numbers import (
+    DIFFERENCES,
     EPS,
     GAP,
     Draft,
@@ -188,7 +189,7 @@ SUMMED = SRM._replace(
 
 @cached
 def _algorithm(name: str, kind: Variant, **parts: Any) -> Algorithm:
-    given = only(name, parts, *kind.exchanged)
+    given = only(name, parts, *kind.exchanged, records=DIFFERENCES if kind.recursive else "")
     sampler, clip = given.pop("sampler", kind.sampler()), given.get("clip", "example")
     applies(clip != "batch", name, "which clips examples or clients", clip=clip)
     if kind.recursive:

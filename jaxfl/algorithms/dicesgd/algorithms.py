@@ -10,10 +10,15 @@ The error e_i is never shown, and no noise protects it: it is made of gradients 
 all rounds before.  A record moves a message by up to 2 C1/b if it is drawn.  Whether it is drawn or not,
 it may have moved e_i as far as it likes, and the message by up to 2 C2.  That is what the accountant
 counts in every round, given all messages before, and no sampling amplifies it.
+
+With ``clip="client"`` a client clips the mean gradient of its batch as a whole.  A message without its
+noise has norm C1 + C2 at most, whatever the records and e_i are: all records of a client move it by
+2 (C1 + C2).
 """
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Unpack
@@ -22,7 +27,7 @@ import jax.numpy as jnp
 
 from jaxfl.algorithms.composition import by_rules
 from jaxfl.algorithms.dicesgd import claims
-from jaxfl.algorithms.numbers import GAP, PRIVACY, Draft, Parts, local_body
+from jaxfl.algorithms.numbers import GAP, PRIVACY, Draft, Parts, applies, local_body
 from jaxfl.algorithms.roles import cached
 from jaxfl.core.provenance import made
 from jaxfl.core.types import (
@@ -65,20 +70,25 @@ def dice_sgd(**parts: Unpack[Parts]) -> Algorithm:
         x <- x - (eta/n) sum_i (v_i + xi_i)
 
     ``clip`` is C1 and ``error_clip`` is C2.  Two data sets of which one record differs move a message by
-    up to 2 (C1/b + C2), which is what the accountant counts in every round.
+    up to 2 (C1/b + C2), which is what the accountant counts in every round.  With ``clip="client"`` the
+    mean is clipped, ``v_i = clip_C1 mean_{j in I_b} grad f_ij(x) + clip_C2 e_i``, and all records of a
+    client are protected.
     """
     return _algorithm(**parts)
 
 
 @cached
 def _algorithm(**parts: Any) -> Algorithm:
-    body = local_body("dice_sgd", parts, _error_feedback, sampling.poisson())
+    clip = parts.pop("clip", "example")
+    applies(clip != "batch", "dice_sgd", "which clips examples or clients", clip=clip)
+    of_client = functools.partial(_error_feedback, whole=clip == "client")
+    body = local_body("dice_sgd", parts, of_client, sampling.poisson(), clip=clip)
     params = (momentum.SMOOTHNESS, GAP, *PRIVACY)
     return by_rules(dice_sgd, "Zhang et al., 2024", PaperRules(body), params, follows=("lr",))
 
 
 @made
-def _error_feedback(estimator: Estimator, mechanism: Mechanism) -> Local:
+def _error_feedback(estimator: Estimator, mechanism: Mechanism, whole: bool) -> Local:
     """v_i + xi_i, where the client alone knows e_i."""
 
     def init(problem: Problem, x: Array) -> tuple[PyTree, PyTree]:
@@ -91,8 +101,11 @@ def _error_feedback(estimator: Estimator, mechanism: Mechanism) -> Local:
         rows = estimator.sampler.draw(client.rows, rounds, client.count, problem.m_max, hp)
         weight, examples = rows.weight.astype(x.dtype), client.take(rows)
         point = at_point(estimator.gradient, problem.model, (), x, hp)
-        clipped, _ = evaluated(point, weight, examples, client.points)
         slope, _ = evaluated(unclipped(point), weight, examples, client.points)
+        if whole:
+            clipped = clip(slope, hp["clip"], point.kernel.smooth)
+        else:
+            clipped, _ = evaluated(point, weight, examples, client.points)
         v = clipped + clip(e, hp["error_clip"], point.kernel.smooth)
         sent = v + point.public + normal(client.noise, mechanism, v, hp)
         return sent, (rounds + 1, e + slope - v), jnp.sum(weight > 0, dtype=jnp.int32)
@@ -110,7 +123,7 @@ class PaperRules(NamedTuple):
         N = Draft.of(given, facts)
         N.private(self.body, facts)
         N.batch(self.body, facts)
-        b = float(N.values.get("batch", facts.m))
+        b = 1.0 if self.body.clip == "client" else float(N.values.get("batch", facts.m))
         N.default("error_clip", float(N["clip"]) / b, "C1/b, as in the authors' code")
         return N.plan()
 
@@ -127,6 +140,8 @@ class PaperRules(NamedTuple):
 
         It adds or removes a record, which batches of a fixed size do not allow.
         """
+        if self.body.clip == "client":
+            return None
         rows = transcript.drawn(self.body.estimator.sampler, values, facts, facts.m)
         if rows.scheme not in VARY and rows.b < rows.m:
             return None
@@ -135,7 +150,14 @@ class PaperRules(NamedTuple):
         return claims.dice(*bounds, rows, times, values["delta"], **way)
 
     def event(self, values: Mapping[str, Any], facts: ProblemFacts) -> Any:
-        """T releases that a record moves by at most 2 (C1/b + C2) each, whatever was drawn."""
+        """T releases that a record moves by at most 2 (C1/b + C2) each, whatever was drawn.
+
+        All records of a client, whose mean gradient is clipped, move them by 2 (C1 + C2).
+        """
+        if self.body.clip == "client":
+            return transcript.of_clients(
+                self.body, values, facts, lambda now: float(now["clip"] + now["error_clip"])
+            )
         b = float(values.get("batch", facts.m))
         reach = float(values["clip"]) / b + float(values["error_clip"])
         whole = events.Sampling("full", 1, 1)

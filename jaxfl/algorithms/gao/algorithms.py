@@ -66,6 +66,7 @@ class Parts(TypedDict, total=False):
     mechanism: Mechanism
     participation: Participation | str
     noise: str
+    clip: str  # "client" is refused, with the reason
     variant: str  # of the stages of Algorithm 5: "sound", or "paper" as printed
 
 
@@ -198,7 +199,8 @@ SMOOTHERS = {"moreau": moreau, "convolution": convolution}
 
 @cached
 def _algorithm(name: str, kind: Variant, *, variant: str = "sound", **parts: Any) -> Algorithm:
-    given = only(name, parts, "sampler", "mechanism", "participation", "noise")
+    phases = "whose noise is that of phases on disjoint records, and a client is in all of them"
+    given = only(name, parts, "sampler", "mechanism", "participation", "noise", records=phases)
     choice("variant", variant, ("sound", "paper"))
     sampler = given.pop("sampler", kind.sampler())
     why = "which uses every record once: take multi_pass_mbsgd or accelerated_mbsgd"

@@ -24,7 +24,16 @@ from typing import Any, NamedTuple, Unpack
 from jaxfl.algorithms.composition import by_rules
 from jaxfl.algorithms.lowy.claims import lowy_spider, lowy_svrg
 from jaxfl.algorithms.lowy.theory import spider_rounds
-from jaxfl.algorithms.numbers import GAP, Draft, Parts, body_of, only, refuse_epochs, reporting
+from jaxfl.algorithms.numbers import (
+    DIFFERENCES,
+    GAP,
+    Draft,
+    Parts,
+    body_of,
+    only,
+    refuse_epochs,
+    reporting,
+)
 from jaxfl.algorithms.roles import cached
 from jaxfl.algorithms.soteriafl import theory
 from jaxfl.core.types import Algorithm, Asked, Plan, ProblemFacts, Sigma
@@ -70,7 +79,7 @@ def isrl_svrg(**parts: Unpack[Parts]) -> Algorithm:
 
 @cached
 def _algorithm(name: str, spider: bool, **parts: Any) -> Algorithm:
-    given = only(name, parts, "sampler", "mechanism", "participation", "noise")
+    given = only(name, parts, "sampler", "mechanism", "participation", "noise", records=DIFFERENCES)
     usual = sampling.full() if spider else sampling.with_replacement()
     sampler = given.pop("sampler", usual)
     refuse_epochs(name, sampler)

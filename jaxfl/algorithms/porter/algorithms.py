@@ -25,7 +25,7 @@ from typing import Any, NamedTuple, Unpack
 import jax.numpy as jnp
 
 from jaxfl.algorithms.composition import by_rules
-from jaxfl.algorithms.numbers import GAP, PRIVACY, Draft, Network, network_of, only
+from jaxfl.algorithms.numbers import GAP, PRIVACY, Draft, Network, applies, network_of, only
 from jaxfl.algorithms.roles import cached
 from jaxfl.core.errors import require
 from jaxfl.core.products import exact
@@ -58,7 +58,8 @@ def porter_dp(**parts: Unpack[Network]) -> Algorithm:
 
     g_i' is the noised gradient of the round before: all that a client sends is made of its g_i, and an
     accountant counts one release of each round, though there are two messages.  C may be
-    biased, and needs an omega below 1: top-k by default.
+    biased, and needs an omega below 1: top-k by default.  With ``clip="client"`` a client clips its whole
+    g_i before the noise, and all of its records are protected: all else that it sends follows.
     """
     return _algorithm("porter_dp", True, **parts)
 
@@ -81,15 +82,18 @@ def porter_gc(**parts: Unpack[Network]) -> Algorithm:
 @cached
 def _algorithm(name: str, private: bool, **parts: Any) -> Algorithm:
     noises = ("mechanism",) if private else ()
-    given = only(name, parts, "compressor", "sampler", *noises, "graph")
-    sampler = given.pop("sampler", sampling.poisson())
+    given = only(
+        name, parts, "compressor", "sampler", *noises, *(("clip",) if private else ()), "graph"
+    )
+    sampler, clip = given.pop("sampler", sampling.poisson()), given.get("clip", "example")
+    applies(clip != "batch", name, "which clips examples or clients: take porter_gc", clip=clip)
+    given.setdefault("clip", "example" if private else "batch")
     body = network_of(
         given,
-        estimator=estimators.minibatch(sampler, clip_examples=private),
+        estimator=estimators.minibatch(sampler, clip_examples=private and clip == "example"),
         mechanism=mechanisms.gaussian() if private else mechanisms.noiseless(),
         compressor=compressors.top_k(),
         rule=_tracking(),
-        clip="example" if private else "batch",
         clipping="smooth",
     )
     params = (momentum.SMOOTHNESS, GAP, *(PRIVACY if private else (TAU,)))
@@ -157,7 +161,7 @@ class PaperRules(NamedTuple):
         )
         N.smoothness(facts)
         if self.private:
-            N.target(facts)
+            N.target(facts, "n" if self.body.clip == "client" else "m")
         N.default("gap", 1.0)
         N.batch(self.body, facts)
         N.default("consensus", (1 - omega) / 2, f"(1 - omega)/2, {OURS}")

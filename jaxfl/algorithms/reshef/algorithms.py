@@ -134,8 +134,9 @@ def noisy_sgd(**parts: Unpack[Parts]) -> Algorithm:
 @cached
 def _algorithm(name: str, kind: Variant, **parts: Any) -> Algorithm:
     estimator = momentum.corrected if kind.corrected else estimators.minibatch
+    once = "whose noise counts that a record is used once, and a client is in every round"
     body = body_of(
-        only(name, parts, *kind.exchanged),
+        only(name, parts, *kind.exchanged, records=once),
         estimator=estimator(sampling.in_order()),
         mechanism=kind.mechanism(),
         server=iterates.anytime() if kind.corrected else iterates.averaged(),
