@@ -72,16 +72,17 @@ def best(
 # --- DECOR ---------------------------------------------------------------------------------------
 
 N, T, C, DELTA = 16, 100, 1.0, 1e-5
-STEPS = [0.003, 0.01, 0.03, 0.1, 0.3, 1.0]
+LONG = 5000  # rounds of DECOR's authors
+STEPS = [0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03]
 
 
 def decor() -> Rows:
     """Local noise, noise of neighbours, and a trusted server's, at one eps of whole clients."""
     posed, out = problem(N), []
     given = {"clip": C, "batch": 64, "delta": DELTA}
-    for eps in (5.0, 10.0, 20.0, 40.0):
+    for eps in (3.0, 10.0, 20.0, 40.0):
         # a server that sees the mean alone: a client that is replaced moves it by 2C/n
-        central = 2 * C * math.sqrt(T) / N / gdp_mu(eps, DELTA)
+        central = 2 * C * math.sqrt(LONG) / N / gdp_mu(eps, DELTA)
         cases: dict[str, tuple[str, dict[str, str], dict[str, Any]]] = {
             "local": ("dp_dsgd", {"graph": "ring"}, {"eps": eps}),
             "local, complete": ("dp_dsgd", {"graph": "complete"}, {"eps": eps}),
@@ -97,7 +98,7 @@ def decor() -> Rows:
         }
         for case, (name, parts, numbers) in cases.items():
             algorithm = jaxfl.algorithm(name, clip="client", **parts)
-            found = best(algorithm, posed, T, 3, STEPS, **given, **numbers)
+            found = best(algorithm, posed, LONG, 3, STEPS, **given, **numbers)
             out.append({"eps": eps, "case": case, **found})
             print(out[-1], file=sys.stderr, flush=True)
     return out
@@ -159,10 +160,11 @@ STUDIES: dict[str, Callable[[], Rows]] = {"decor": decor, "clipping": clipping, 
 ABOUT = {
     "decor": (
         "DECOR",
-        f"{N} clients, {T} rounds, batches of 64 of 2,035 records, C = {C:g}, delta = {DELTA:g}. All "
+        f"{N} clients, {LONG:,} rounds, batches of 64 of 2,035 records, C = {C:g}, delta = {DELTA:g}. All "
         "records of a client are protected, against who sees all messages and no seed of others; 3 seeds. "
         "*Server* is the noise of a trusted server at the same eps, for a client that is replaced. "
-        "DECOR lies between local noise and the server's, and close to the latter.",
+        "DECOR closes 60 to 75 % of the gap between local noise and the server's. Steps are from 0.0001 to "
+        "0.03: at eps = 3 the least is the best, so that local noise may gain from a smaller one.",
     ),
     "clipping": (
         "Adaptive clipping",
