@@ -172,7 +172,7 @@ class Page:
             lines += [f"- Protects {NEIGHBOURS[unit, self.adjacency]}."]
         if claim is not None:
             unsure = "" if claim.verified else " (constant not verified)"
-            lines += [f"- Claimed: `{claim.formula}` [{claim.source}]{unsure}."]
+            lines += [f"- Claimed: ${latex(claim.formula)}$ [{claim.source}]{unsure}."]
         lines += [f"- Command: `{command}`", "", "## Hyper-parameters and defaults", ""]
         heads = ("hyper-parameter", "meaning", "default", "from")
         lines += [*_table(heads, [self._row(param) for param in algorithm.params]), "", DEFAULTS]

@@ -99,7 +99,7 @@ def rows(equation: str) -> list[str]:
     for line in filter(str.strip, equation.split("\n")):
         steps = ENDS.split(line.strip())
         for i, row in enumerate(steps):
-            deeper = line[0] == " " or (i > 0 and steps[0].endswith(":"))  # within a loop
+            deeper = line[0] == " " or any(step.endswith(":") for step in steps[:i])  # in a loop
             parts = (_translated(_tokens(part)) for part in GAP.split(row))
             out.append(r"\quad " * deeper + r" \qquad ".join(parts))
     return out

@@ -31,6 +31,9 @@ READ = {
     "sqrt(2 (a + b))/c": r"\sqrt{2 (a + b)} / c",
     "f_B0(x_0) + G* + c_i+ - 1": r"f_{B_{0}} (x_{0}) + G^{*} + c_{i}^{+} - 1",
     "one j a round, output a point in K": r"\text{one } j \text{ a round}, \text{ output a point in } K",
+    "x <- y;  k times:  z <- x,  y <- z\nx <- y": "\\begin{aligned}\n& x \\leftarrow y; \\\\\n& "
+    "k \\text{ times} {:} \\\\\n& \\quad z \\leftarrow x, \\\\\n& \\quad y \\leftarrow z \\\\\n& "
+    "x \\leftarrow y\n\\end{aligned}",
     "s = noise_std": r"s = \mathtt{noise\_std}",
 }
 

@@ -4,6 +4,7 @@ import ast
 import doctest
 import importlib
 import json
+import logging
 import re
 import subprocess
 import sys
@@ -115,6 +116,17 @@ def test_docstrings_of_pages(conf: ModuleType) -> None:
     assert told[6].strip() == r"x \leftarrow x - \eta g_{i}"
     assert told[-5:-1] == ["Code::", "", "    x = jaxfl.run(y)", ""]
     assert told[-1] == "Returns an :py:obj:`xarray.Dataset`, not ``xarray.Dataset(x)``."
+
+
+@pytest.mark.parametrize(
+    ("message", "kept"),
+    [("failed to reach any of the inventories with:\n%s", False), ("no such object: %s", True)],
+)
+def test_only_inventories_that_cannot_be_reached_pass_in_silence(
+    conf: ModuleType, message: str, kept: bool
+) -> None:
+    record = logging.LogRecord("s", logging.WARNING, "f", 1, message, ("x",), None)
+    assert conf.quiet(record) == kept
 
 
 def test_the_glossary_has_what_readers_look_for(conf: ModuleType) -> None:

@@ -161,7 +161,7 @@ def dp_fedavg(**parts: Unpack[Parts]) -> Algorithm:
 def local_dp_fedavg(**parts: Unpack[Parts]) -> Algorithm:
     """DP-FedAvg of clients that trust no server: each adds its own noise to its clipped report::
 
-        g_i = clip_S(x - theta_i) + xi_i after tau local steps, xi_i ~ N(0, sigma^2 I)
+        g_i = clip_S(x - theta_i) + xi_i after tau local steps,  xi_i ~ N(0, sigma^2 I)
         x <- x - eta_g sum_S g_i / r
 
     All data of a client are protected, against who sees every report, or with

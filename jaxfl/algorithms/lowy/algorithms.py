@@ -53,10 +53,10 @@ def ldp_spider(**parts: Unpack[Parts]) -> Algorithm:
     """ISRL-DP FedProx-SPIDER [Lowy et al., 2023]::
 
         h <- mean_i (grad f_i(x) + N(0, sigma1^2 I))                             every q rounds, else
-        h <- h + mean_i (grad f_i(x) - grad f_i(x') + N(0, min(sigma2 |x - x'|, shat)^2 I))
+        h <- h + mean_i (grad f_i(x) - grad f_i(x') + N(0, min(sigma2 |x - x'|, sigma)^2 I))
         x <- Pi(x - eta h),  output a random one of the points
 
-    ``sigma`` is shat, and sigma2 = sigma L/(2G); differences are clipped to min(2G, L |x - x'|), which
+    sigma2 = sigma L/(2G), and differences are clipped to min(2G, L |x - x'|), which
     is no clipping where G and L hold.  All samples in every round, or batches by another sampler.
     """
     return _algorithm("ldp_spider", True, **parts)

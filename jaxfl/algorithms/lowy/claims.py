@@ -46,10 +46,10 @@ def lowy_svrg(
 def lowy_spider(
     G: float, L: float, m: int, rounds: int, period: int, delta: float, eps: float
 ) -> tuple[Claim, Claim, Claim]:
-    """FedProx-SPIDER [Lowy et al., AISTATS 2023], full batches: sigma1, sigma2 per |dx|, shat.
+    """FedProx-SPIDER [Lowy et al., AISTATS 2023], full batches: sigma1, sigma2 per |dx|, sigma.
 
     ``sigma1^2 = 16 G^2 ln(1/delta)/(eps^2 m^2) max(R/q, 1)``,
-    ``sigma2^2 = 16 L^2 R ln(1/delta)/(eps^2 m^2)``, ``shat^2 = 64 G^2 R ln(1/delta)/(eps^2 m^2)``.
+    ``sigma2^2 = 16 L^2 R ln(1/delta)/(eps^2 m^2)``, ``sigma^2 = 64 G^2 R ln(1/delta)/(eps^2 m^2)``.
     """
     check_delta(delta)
     log = math.log(1 / delta)
@@ -60,7 +60,7 @@ def lowy_spider(
     formulas = (
         ("sigma1^2 = 16 G^2 ln(1/delta) max(R/q, 1)/(eps^2 m^2)", 4 * G * math.sqrt(passes)),
         ("sigma2^2 = 16 L^2 R ln(1/delta)/(eps^2 m^2)", 4 * L * math.sqrt(rounds)),
-        ("shat^2 = 64 G^2 R ln(1/delta)/(eps^2 m^2)", 8 * G * math.sqrt(rounds)),
+        ("sigma^2 = 64 G^2 R ln(1/delta)/(eps^2 m^2)", 8 * G * math.sqrt(rounds)),
     )
     a, b, c = (Claim(SOURCE, text, unit * top, eps, delta, conditions) for text, top in formulas)
     return a, b, c
