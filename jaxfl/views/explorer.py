@@ -94,7 +94,7 @@ def snapshot(
     head = ", ".join(grid.label(name, value) for name, value in place.items())
     axis = across(grid.ds, along)[1]
     panel = Panel(head, axis, grid.name(metric), own, False if along == "round" else None, log)
-    figure = ink.picture("", [[panel]])
+    figure = ink.picture("", [[panel]], grid.protections())
     if values.size and values.min() < values.max():
         room = 0.0 if log else 0.03 * (values.max() - values.min())
         figure.axes[0].set_ylim(values.min() - room, values.max() + room)

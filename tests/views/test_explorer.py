@@ -24,7 +24,7 @@ THREE = ("soteriafl_sgd", "ldp_sgd", "fedsgd")
 @pytest.fixture(scope="module")
 def ds() -> xarray.Dataset:
     found: xarray.Dataset = grids.grid(algorithms=THREE, diverged={"omega": 9.0, "eps": 1.0})
-    return found
+    return found.assign(protects=np.int32(1))
 
 
 def test_a_picture_shows_the_cells_at_its_place_on_a_fixed_axis(ds: xarray.Dataset) -> None:
@@ -32,7 +32,9 @@ def test_a_picture_shows_the_cells_at_its_place_on_a_fixed_axis(ds: xarray.Datas
     grid = Grid.of(ds)
     drawn, heights = lines(grid, "loss", "uplink_bits"), set()
     for place in ({"eps": e, "omega": w, "lr": 0.3} for e in (1.0, 5.0) for w in (1.0, 9.0)):
-        (ax,) = snapshot(grid, drawn, place, "loss", "uplink_bits").axes
+        figure = snapshot(grid, drawn, place, "loss", "uplink_bits")
+        (ax,) = figure.axes
+        assert "ε protects" in figure.get_label()
         heights.add(ax.get_ylim())
         every = [np.asarray(line.get_ydata()) for line in ax.lines]
         curves = [values for values in every if len(values) > 1]
