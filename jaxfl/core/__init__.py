@@ -7,11 +7,11 @@
   are none
 * :mod:`~jaxfl.core.display` -- displays in notebooks: tables, small curves, equations, progress
 * :mod:`~jaxfl.core.equations` -- the equations of docstrings as LaTeX
-* :mod:`~jaxfl.core.errors` -- the error that tells a user about a mistake in the input
+* :mod:`~jaxfl.core.errors` -- errors and warnings that users see, each one sentence
 * :mod:`~jaxfl.core.files` -- reading files with readable errors, and replacing them atomically
 * :mod:`~jaxfl.core.foreign` -- code of the user's own: where its modules are, where it prints, and what
   it sets of NumPy's errors
-* :mod:`~jaxfl.core.fusion` -- barriers against fusion by the compiler
+* :mod:`~jaxfl.core.fusion` -- barriers against fusion by the compiler, and code for CPUs only
 * :mod:`~jaxfl.core.hosts` -- processes of `jax.distributed`: what they agree on, and losses
 * :mod:`~jaxfl.core.interrupts` -- a context manager that delays signals
 * :mod:`~jaxfl.core.keys` -- the keys of rounds

@@ -19,7 +19,7 @@ def cond_any(coin: Array, move: Callable[..., PyTree], state: PyTree, *operands:
 
     Under vmap ``lax.cond`` becomes a select that computes both branches every time.  This batching
     rule keeps a coin that the batch shares, and otherwise visits the members with true coins one
-    after the other, so that a batch costs what its members cost alone.
+    after the other.  A batch then costs as much as its members one by one.
     """
 
     def one(coin: Array, state: PyTree, operands: PyTree) -> PyTree:

@@ -64,7 +64,7 @@ TRACER_ERRORS = jax.errors.ConcretizationTypeError, jax.errors.TracerArrayConver
 
 
 class Wanted(NamedTuple):
-    """What a function has to return: whether something is that, and what it is, in words."""
+    """A requirement on a function's result: a check of it, and its description in words."""
 
     fits: Callable[[tuple[Any, ...], Any], bool]  # (arguments, returned)
     words: str | Callable[[tuple[Any, ...]], str]
@@ -184,7 +184,7 @@ def _check(what: str, f: Any, wanted: Wanted, args: tuple[Any, ...], found: Any)
 
 
 def described(value: Any) -> str:
-    """What a function returned, in one line: arrays by their dtypes and shapes."""
+    """Describe a function's result in one line: arrays by their dtypes and shapes."""
     text = _described(value)
     return text if len(text) <= LONG else f"{text[:LONG]}..."
 

@@ -338,7 +338,7 @@ def counts(count: Any, n: int, m: int) -> npt.NDArray[np.int32]:
 def labels_below(where: str, labels: Array, classes: int, otherwise: str = "") -> None:
     """Raise unless labels are class numbers 0, ..., classes - 1, as integers or as floats.
 
-    Padding is 0, which is always one of them, so that the sentence names none of it.
+    Padding is 0, a valid class number: the error never names it.
     """
     wrong = np.unique(labels[(labels < 0) | (labels >= classes) | (labels % 1 != 0)])
     way = "number the classes from 0 on"

@@ -79,7 +79,7 @@ def sparkline(values: Iterable[float], label: str = "") -> Html:
 
 
 def progress(done: int, total: int, words: str) -> str:
-    """A bar with words beside it; without a total it only says that something happens."""
+    """A progress bar followed by words; without a total it has no length."""
     share = f' value="{done}" max="{total}"' if total else ""
     return f'<div {PLAIN}><progress{share} style="width:16em"></progress> {_escaped(words)}</div>'
 

@@ -156,7 +156,7 @@ def _translated(tokens: Sequence[re.Match[str]]) -> str:
 
 
 def _apart(pieces: Sequence[str]) -> Iterator[str]:
-    """Set a word apart from letters beside it, which LaTeX would not."""
+    """Insert a space between a word and adjacent letters, which LaTeX leaves out."""
     last = ""
     for piece in pieces:
         letters = all(
@@ -226,7 +226,7 @@ def _script(tokens: Sequence[re.Match[str]], at: int) -> tuple[str, int]:
 
 
 def _group(tokens: Sequence[re.Match[str]], at: int) -> tuple[str, int]:
-    """What stands between the bracket here and the one that ends it, and the place behind that."""
+    """The translated content of the bracket that opens here, and the position after its end."""
     ends = {"(": ")", "{": "}"}
     begin, depth, end = tokens[at][0], 1, at + 1
     while depth:

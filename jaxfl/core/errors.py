@@ -1,4 +1,4 @@
-"""The error that tells a user about a mistake in the input."""
+"""Errors and warnings that users see, each one sentence."""
 
 from __future__ import annotations
 
@@ -94,11 +94,11 @@ class InputError(Sentence, ValueError):
 
 
 class JaxflWarning(Sentence, UserWarning):
-    """What a user would want to know of a result that is computed all the same."""
+    """A warning about a result that is computed and returned nevertheless."""
 
 
 class DivergedWarning(JaxflWarning):
-    """The loss of a run is not finite, so that NaN must not be taken for a result."""
+    """The loss of a run is not finite: its NaN is no result."""
 
 
 def assigned(name: str, value: Any) -> str:

@@ -1,4 +1,4 @@
-"""What the compiler fuses, and what it computes on CPUs only.
+"""Barriers against fusion by the compiler, and code that runs on CPUs only.
 
 XLA fuses the computation of an array with the computations that read it.  On CPUs the fused loop can
 compute the same entry many times, or stop being vectorized.  :func:`materialized` and
@@ -26,7 +26,7 @@ LEAST = 1 << 10  # entries of the smallest array that repays a loop of its own
 def on_cpus(here: Callable[..., Any], elsewhere: Callable[..., Any]) -> Callable[..., Any]:
     """A function that CPUs compute as ``here``, and accelerators as ``elsewhere``.
 
-    The compiler of one platform sees one of them, so that an exported program suits all.
+    The compiler of each platform sees one of them: an exported program runs on every platform.
     """
     return lambda *args: jax.lax.platform_dependent(*args, cpu=here, default=elsewhere)
 

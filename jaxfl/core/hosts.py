@@ -13,7 +13,7 @@ __all__ = ["gathered", "on_host"]
 
 
 def on_host(array: Any) -> npt.NDArray[Any]:
-    """An array that may be split over the devices of several processes; all of them ask for it."""
+    """Copy an array to the host; if several processes hold parts of it, all of them must call this."""
     if isinstance(array, jax.Array) and not (
         array.is_fully_addressable or array.is_fully_replicated
     ):
@@ -22,7 +22,7 @@ def on_host(array: Any) -> npt.NDArray[Any]:
 
 
 def gathered(value: float) -> npt.NDArray[np.float64]:
-    """A number of each process, exactly."""
+    """Gather one number of each process, exactly."""
     if jax.process_count() == 1:
         return np.array([value], np.float64)
     own = np.array([value], np.float64).view(np.uint8)

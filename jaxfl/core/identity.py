@@ -1,7 +1,7 @@
-"""What tells parts apart: the very functions that they hold, never ``==``.
+"""The identity of parts: two are the same if they hold the same function objects, whatever ``==`` returns.
 
 Parts are named tuples.  Tuples of different types compare equal, and the ``__eq__`` of a user's object
-may say anything, so that neither caches nor proofs may go by equality.
+may return anything: neither caches nor proofs may rely on equality.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def is_plain(kind: type) -> bool:
 
 
 def identity(value: Any) -> Hashable:
-    """Return what only this value has: text for plain data, the address for functions and objects.
+    """Return the identity of a value: text for plain data, the address for functions and objects.
 
     An address may be reused once its object is gone: whoever stores an identity stores the value, too.
     A bound method is made anew whenever it is read; its identity is that of its owner and its function.
@@ -96,7 +96,7 @@ def _reached(function: Any) -> Iterator[Any]:
 
 
 def _read_by(value: Any) -> Iterable[Any]:
-    """What the behaviour of a value rests on."""
+    """The values on which the behaviour of a value depends."""
     if isinstance(value, types.ModuleType):
         return (value.__name__,)
     if isinstance(value, np.ndarray | jax.Array):

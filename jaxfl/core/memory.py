@@ -41,7 +41,10 @@ def free(device: jax.Device) -> int:
 
 
 def _of_group(root: Path = Path("/sys/fs/cgroup"), own: str = "/proc/self/cgroup") -> float:
-    """What a scheduler or a container leaves to this process, by its control groups (version 2)."""
+    """The free bytes within the limits of this process's control groups (version 2).
+
+    Schedulers and containers set them.
+    """
     least = math.inf
     try:
         lines = Path(own).read_text("ascii").splitlines()

@@ -45,7 +45,7 @@ SYNONYMS = {
     "epsilon": "eps",
     "batch_size": "batch",
 }
-FEW = 20  # most names that are listed beside a suggestion
+FEW = 20  # most names that are listed with a suggestion
 
 T = TypeVar("T")
 

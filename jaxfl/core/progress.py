@@ -24,7 +24,7 @@ SECONDS = 30.0  # between two lines of a log, at most
 PATIENCE = 5.0  # seconds until a bar is shown that nobody has asked for
 REFRESH = 0.2  # seconds between changes in a notebook
 UNITS = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
-WIDTH = 16  # of the bar: the words fit beside it in 80 columns
+WIDTH = 16  # of the bar: 80 columns hold it and its words
 
 
 class Bar:
@@ -135,7 +135,7 @@ def _shown_in_notebook(words: str, done: int = 0, total: int = 0) -> dict[str, s
 
 
 def _terminal() -> Any:
-    """A bar, the words beside it, and a line below for the note."""
+    """A bar and its words in one line, and a line below for the note."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, ProgressColumn, Task
     from rich.table import Column

@@ -1,4 +1,4 @@
-"""Which parts are jaxfl's own, by what they are made of.
+"""The register of jaxfl's own parts and functions, on which proofs may rest.
 
 A proof covers parts whose behaviour the tests pin: those that a constructor of jaxfl made of nothing
 but plain data and other such parts.  Constructors register what they make (:func:`made`); afterwards

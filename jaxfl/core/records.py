@@ -17,7 +17,7 @@ FIELDS = re.compile(
 
 
 def field_docs(kind: type) -> dict[str, str]:
-    """Return what the section ``Fields`` in the docstring of a class says of each field."""
+    """Return the text about each field in the section ``Fields`` of a class's docstring."""
     section = "".join(FIELDS.findall(inspect.cleandoc(kind.__doc__ or "") + "\n"))
     entries = (entry.partition(": ") for entry in re.split(r"^ {4}(?=\S)", section, flags=re.M)[1:])
     return {name.strip(): inspect.cleandoc(text) for name, _, text in entries}

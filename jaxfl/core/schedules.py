@@ -38,7 +38,7 @@ class Schedule:
     label: str
     rule: Callable[[Floats, int], Any]
     written: bool = True  # whether :func:`schedule` of the label is this one
-    ends: bool = False  # whether it ends with the planned rounds, so that a run cannot be extended
+    ends: bool = False  # whether it ends with the planned rounds: such a run cannot be extended
 
     def over(self, rounds: int) -> Floats:
         t = np.arange(rounds, dtype=np.float64)

@@ -46,7 +46,7 @@ def _key(words: Any, generator: str | None = None) -> Key:
 
 
 def salted(text: str) -> str:
-    """A digest of a text that says nothing of it without this user's salt: "MARK:DIGEST".
+    """A digest of a text that reveals nothing of it without this user's salt: "MARK:DIGEST".
 
     Digests with the same mark are equal if and only if their texts are.
     """

@@ -4,8 +4,8 @@
 * :func:`coins` -- each position by a coin of its own, computed by jumping from success to success;
 * :func:`uniform` -- independent positions, which may repeat.
 
-Slot s depends on the key, the size and s alone, never on the number of slots, so that a run draws
-the same in a sweep that pads it.
+Slot s depends on the key, the size and s alone, never on the number of slots: a run draws the same
+subsets in a sweep that pads it.
 
 The permutation is a Feistel network over pairs (L, R) in Z_a x Z_b with a b >= size and
 a ~ b ~ sqrt(size); an image past the end is permuted again until it falls inside ("cycle walking").
@@ -70,7 +70,7 @@ def _double_round(
 def _undone(
     i: Array | int, left: Array, right: Array, keys: Array, a: Array, b: Array
 ) -> tuple[Array, Array]:
-    """What :func:`_double_round` made these halves of."""
+    """The halves from which :func:`_double_round` made these: its inverse."""
     right = _add(right, b - _word(i, left, keys[1], b), b)
     return _add(left, a - _word(i, right, keys[0], a), a), right
 
@@ -256,7 +256,7 @@ def coins(
     # 1 - q loses its digits near q = 1, size - expected does not
     rate = jnp.where(2 * mean < whole, -jnp.log1p(-mean / whole), -jnp.log((whole - mean) / whole))
 
-    # -log(U) with all 32 bits at both ends, U in (0, 1): E > 0, so that no 0/0 meets q = 0
+    # -log(U) with all 32 bits at both ends, U in (0, 1): E > 0, which avoids 0/0 at q = 0
     word = jax.random.bits(key, (slots,), jnp.uint32)
     U = (word.astype(jnp.float32) + 0.5) * 2.0**-32
     V = ((~word).astype(jnp.float32) + 0.5) * 2.0**-32  # 1 - U

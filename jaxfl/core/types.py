@@ -350,10 +350,9 @@ class Resolved(NamedTuple):
 
 
 class Draw(NamedTuple):
-    """Some of a collection: positions and weights, by slots.
+    """Positions and weights of drawn members of a collection, by slots.
 
-    A slot that holds nothing has weight 0 and an index one past the end, so that reads clamp it and
-    writes drop it.
+    An empty slot has weight 0 and an index one past the end: reads clamp the index, and writes drop it.
 
     Fields:
         index: positions, (slots,) of integers; None: everything in its own order.
@@ -368,7 +367,7 @@ class Draw(NamedTuple):
 
 
 class Kernel(NamedTuple):
-    """Per-example gradients kept as factors F, so that no (b, d) array need exist.
+    """Per-example gradients kept as factors F, without an array (b, d).
 
     ``g_j`` is the gradient of example j of a batch of b, and ``g_j(F)`` the one whose factors are F.
 
@@ -479,9 +478,9 @@ class GeneratedSamples:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Clients:
-    """What the host knows about the clients of a problem.
+    """The names of a problem's clients, and how records were divided among them.
 
-    All are equal, so that problems which differ in nothing else share their compiled programs.
+    All instances are equal: problems that differ in nothing else share their compiled programs.
 
     Fields:
         names: of each client; (): their numbers.
@@ -556,7 +555,7 @@ class Problem:
         return by_clients(self, mesh, axis)
 
     def _said(self) -> dict[str, str]:
-        """What identifies the problem, by name."""
+        """The facts that identify the problem, by name."""
         try:
             least, most = int(np.min(self.count)), self.m_max
             sizes = {"n": f"{self.n}", "m": f"{most}" if least == most else f"{least} to {most}"}
@@ -628,7 +627,7 @@ class Sampler(NamedTuple):
 
     @property
     def padded(self) -> bool:
-        """Whether the number of rows in a draw is random, so that some slots may stay empty."""
+        """Whether the number of rows in a draw is random: some slots may then stay empty."""
         return self.scheme == "poisson"
 
     @property
@@ -710,7 +709,7 @@ class Table(NamedTuple):
 
 
 class Remembered(NamedTuple):
-    """What an estimator remembers before the first round, and what computing it cost.
+    """An estimator's memory before the first round, and what computing it cost.
 
     Fields:
         shared: the same for all clients.
@@ -732,7 +731,7 @@ Updates: TypeAlias = Callable[[Key, PyTree, Any, Array, Problem, Hyper], tuple[P
 
 
 class Gradient(NamedTuple):
-    """What a client evaluates at a point: a weighting of clipped per-example gradients.
+    """A weighting of clipped per-example gradients, which a client evaluates at a point.
 
     ``kernel`` and ``jitter`` smooth the loss.
 
@@ -761,7 +760,7 @@ def _remembers_nothing(
 
 
 class Memory(NamedTuple):
-    """What an estimator remembers from round to round.
+    """The memory of an estimator: how it begins, is read and is written.
 
     ``begin`` and ``refresh`` get ``base`` as (n, d), as its mean (d,), or as None.
 
@@ -945,7 +944,7 @@ class Aggregation(NamedTuple):
         bits: of one word.
         params: the hyper-parameters that it reads.
         hides: whether the server sees nothing but the sum.
-        plain: whether words are the messages, so that the round may add them up itself.
+        plain: whether words are the messages; the round may then add them up itself.
         draws: whether ``protect`` adds noise to the words, which the mechanism describes.
     """
 
@@ -1039,7 +1038,7 @@ class Channel(NamedTuple):
         residual: (link, v, C(v), hp) -> a client's new link instead of ``after``, for the noised v, (d,),
             that it compressed; noise is then drawn on all coordinates.  None: ``after`` says it.
         linear: whether the mean of before(s_i, g_i) is before(s, g) of the means.
-        remembers: whether messages change either end, so that it matters who sends them.
+        remembers: whether messages change either end; it then matters who sends them.
         mirrors: whether the server keeps the mean of what clients remember.
         corrects: whether later messages make up for the bias of a compressor.
         growth: host: omega -> the factors by which messages exceed estimates, in length and in noise; None:
@@ -1084,11 +1083,11 @@ class Server(NamedTuple):
 
 
 State: TypeAlias = Any
-"""What the next round needs: a named tuple of the body's own, whose ``t`` is the number of that round."""
+"""The state of a run between rounds: a named tuple of the body's own; ``t`` numbers the next round."""
 
 
 class AnyBody(Protocol):
-    """A round: its parts, its functions of a state that it alone knows, and facts about both."""
+    """A round: its parts, its functions of a state whose type is its own, and facts about both."""
 
     @property
     def roles(self) -> dict[str, Any]: ...  # the parts by their roles; None where there is none
@@ -1246,7 +1245,7 @@ class Algorithm(NamedTuple):
         return frozenset(param.name for param in self.params)
 
     def claim(self, values: Mapping[str, Any], facts: ProblemFacts) -> Any:
-        """What the paper states of the noise of these values; None where it states nothing."""
+        """The paper's statement about the noise of these values; None where it makes none."""
         if not self.cited or self.formula is None or not values.get("sigma"):
             return None
         return self.formula(values, facts, Sigma(float(values["sigma"])))
