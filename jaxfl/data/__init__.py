@@ -5,7 +5,7 @@
 * :mod:`~jaxfl.data.loaders` -- data sets by name, and LIBSVM files of the user's own
 * :mod:`~jaxfl.data.partition` -- partitions of rows among clients: functions of labels (or a
   number of rows) and a seed
-* :mod:`~jaxfl.data.preprocess` -- what experiments do to features before the first round
+* :mod:`~jaxfl.data.preprocess` -- preparation of features and labels before the first round
 * :mod:`~jaxfl.data.records` -- records of examples, of one source and of n clients, and the
   conversion of user data
 * :mod:`~jaxfl.data.samples` -- the clients' samples, stored in arrays or computed where they are

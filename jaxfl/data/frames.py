@@ -309,6 +309,6 @@ def _plain(values: Array) -> Array:
 
 
 def _words(values: Array) -> str:
-    """What a column holds, in words."""
+    """Name the kind of a column's values in words."""
     known = {"U": "text", "M": "dates", "m": "durations", "b": "booleans", "c": "complex numbers"}
     return known.get(values.dtype.kind, f"values such as {shown(values[0])}")

@@ -1,4 +1,4 @@
-"""What experiments do to features before the first round.
+"""Preparation of features and labels before the first round: scaling, test sets, intercepts.
 
 Statistics taken from private rows (means, norms) are outside of every privacy guarantee, here as in
 the published experiments.
@@ -115,7 +115,7 @@ def scale_spectral(dataset: Dataset) -> tuple[Dataset, float]:
 def moments(features: Array, *, per_feature: bool = False) -> tuple[Array, Array]:
     """Mean and deviation (over N, not N - 1) in float64: of all entries, or of each column.
 
-    A deviation of 0 in 32 bits is returned as 1, so that dividing by it is harmless.
+    A deviation of 0 in 32 bits is returned as 1: dividing by it is harmless.
     """
     axis = 0 if per_feature else None
     size = len(features) if per_feature else features.size
@@ -186,6 +186,6 @@ def _pair(dataset: Dataset | ClientData) -> tuple[Array, ...]:
 
 
 def _blocks(features: Array) -> Iterator[Array]:
-    """float64 pieces of a float32 array, so that sums are exact enough without a second copy."""
+    """float64 pieces of a float32 array, for precise sums without a second copy of all of it."""
     for start in range(0, len(features), BLOCK):
         yield features[start : start + BLOCK].astype(np.float64)

@@ -128,7 +128,7 @@ def from_clients(
       the m rows each client owns.
 
     ``test`` is a DataFrame with the same columns, one pytree of arrays, pooled over clients, or a list
-    with one such pytree per client, or None for a client without test data (beside a dict, a dict).
+    with one such pytree per client, or None for a client without test data (a dict if ``arrays`` is one).
     ``test_owner`` says which client each example of a pooled pytree belongs to, as its number, or -1; a
     table with the column ``client`` says so itself.
 
@@ -156,7 +156,7 @@ def from_clients(
 
     Floats must be finite.  float64 becomes float32 unless ``dtype`` names another float type, and
     64-bit integers become int32: what JAX computes with by default.  A number that becomes 0 is an error
-    where a row or a column holds no other; beside larger ones, which are rounded by more, it is harmless.
+    where a row or a column holds no other; next to larger ones, which are rounded by more, it is harmless.
     """
     gathered(arrays, test)
     kind = None if dtype is None else float_type(dtype)
@@ -249,7 +249,7 @@ def class_numbers(tree: PyTree, classes: int, who: str, way: str = "", axes: int
 
 
 def refuse_tuple(value: Any) -> None:
-    """Raise for what `standardise` returns: the data, in a tuple with numbers."""
+    """Raise for the result of `standardise`, a tuple of data and numbers, in place of data."""
     wrapped = isinstance(value, tuple) and isinstance(next(iter(value), None), Dataset | ClientData)
     way = "unpack it, as in data, mean, deviation = jaxfl.data.standardise(data)"
     require(not wrapped, "The data are the first item of a tuple", way)
@@ -540,7 +540,7 @@ def _each(arrays: Any) -> tuple[list[PyTree], tuple[str, ...]]:
 
 
 def _described(head: str, data: Dataset | ClientData) -> str:
-    """What there is, in a few lines."""
+    """Describe a data set in a few lines: its size, arrays and names."""
     lines = [f"{head}, {_tested(data)}"]
     for path, leaf in jax.tree_util.tree_leaves_with_path(data.train):
         lines.append(f"train{jax.tree_util.keystr(path)}: {leaf.dtype} {np.shape(leaf)}")

@@ -83,7 +83,7 @@ def block(train: PyTree, i: Array, j: Array, wide: int, tall: int) -> PyTree:
 
 
 def measured(problem: Problem) -> Problem:
-    """The problem with ``|a_ij|^2`` beside (a_ij, y_ij), so that rounds need not compute it.
+    """The problem with ``|a_ij|^2`` stored with (a_ij, y_ij): rounds need not compute it.
 
     For rounds only: the samples must not change afterwards.
     """

@@ -120,7 +120,7 @@ def _checked(source: Source, path: Path, fix: str) -> bytes:
 
 
 def _verify(source: Source, content: bytes) -> tuple[str, bytes]:
-    """What is wrong with the content, if anything, and the content uncompressed."""
+    """Check the content; return a description of the mismatch, if any, and the content uncompressed."""
     if source.archive and (other := _other(source, content, "")):
         return other, b""
     try:
@@ -151,8 +151,8 @@ def _fetch(url: str, path: str) -> None:
 def _download(source: Source, cache: Path) -> str:
     """Put the file into the cache; the reason why not, or an empty string.
 
-    Only checked content enters the cache, by one atomic rename, so that neither an interruption nor
-    two processes at once leave a broken file behind.
+    Only checked content enters the cache, by one atomic rename.  Neither an interruption nor two
+    processes at once leave a broken file behind.
     """
     reason = ""
     for host in source.hosts:

@@ -34,7 +34,7 @@ def generated(
 ) -> ClientData:
     """Clients whose sample j is ``make(source, i, j)``, for client i: one example, traced.
 
-    Rounds and metrics compute a sample whenever they read it, so that a million clients take no more
+    Rounds and metrics compute a sample whenever they read it: a million clients take no more
     memory than one block of them.  Draw with ``jax.random.fold_in`` from a key in ``source``, which is
     an argument and not a constant of the program; the same i and j must give the same example.
 
@@ -94,5 +94,5 @@ def mapped(
 
 @lru_cache(maxsize=64)
 def _mapped_over(make: Callable[[PyTree, Array, Array], PyTree]) -> Callable[..., PyTree]:
-    """``make`` over arrays of i and j; cached, so that compiled programs are found again."""
+    """``make`` over arrays of i and j; cached, because compiled programs are found by function."""
     return jax.vmap(make, (None, 0, 0))

@@ -80,7 +80,7 @@ def synthetic(
     scale = (np.arange(1, d + 1) ** -0.6).astype(np.float32)
 
     def draw(count: Array, purpose: str) -> tuple[Array, Array]:
-        """All rows, client after client: padding comes last, so that it costs no arithmetic."""
+        """All rows, client after client, without padding, which then costs no arithmetic."""
         rng, ends = stream(seed, purpose), np.cumsum(count)
         x, z = _normal(rng, ends[-1], d), np.empty((ends[-1], outputs), np.float32)
         x *= scale
