@@ -1,13 +1,13 @@
-"""What is minimized: models, their gradients and clipping, metrics.
+"""Problems to minimize: models, their gradients and clipping, metrics.
 
 * :mod:`~jaxfl.problems.clipping` -- weighted sums of clipped per-example gradients
 * :mod:`~jaxfl.problems.custom` -- models from a user's loss
-* :mod:`~jaxfl.problems.facts` -- what the host knows of a problem before the first round
+* :mod:`~jaxfl.problems.facts` -- facts of a problem that the host knows before the first round
 * :mod:`~jaxfl.problems.flax_layers` -- the inputs and the outputs of layers
   of flax modules
 * :mod:`~jaxfl.problems.flax_models` -- flax modules, linen and nnx, as models
-* :mod:`~jaxfl.problems.kernels` -- per-example gradients as factors, so that clipped sums need no
-  (b, d) array
+* :mod:`~jaxfl.problems.kernels` -- per-example gradients as factors: clipped sums without an
+  array (b, d)
 * :mod:`~jaxfl.problems.layers` -- per-example gradients of flax modules, layer by layer
 * :mod:`~jaxfl.problems.metrics` -- exact loss, gradient and accuracy of a problem, in bounded
   memory

@@ -1,4 +1,4 @@
-"""What the host knows of a problem before the first round."""
+"""Facts of a problem that the host knows before the first round."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def multiplications(model: Model, example: PyTree) -> float:
 
 @remembered
 def escapes(model: Model, example: PyTree) -> str:
-    """What of a loss or its gradient may see other examples of a batch; empty if nothing may."""
+    """Names of operations by which a loss or its gradient may read other examples of a batch."""
     # custom derivatives are seen in the gradient alone
     program = _traced(jax.value_and_grad(model.loss), model, example)
     found = {step.primitive.name for _, step in _steps(program)}

@@ -23,7 +23,7 @@ Path = tuple[str, ...]
 
 
 def linen_tapped(module: Any, params: Layout) -> Tapped:
-    """A linen module that notes what enters its layers, and replaces what comes out."""
+    """A linen module that records the inputs of its layers, and replaces their outputs."""
     from flax import linen
 
     kinds = _kinds(linen.Dense, linen.Conv, linen.Embed)
@@ -124,7 +124,7 @@ def nnx_tapped(graph: Any, rest: Any, params: Layout) -> Tapped:
 
 
 class Recorder:
-    """One application of a module: what it replaces, and what it notes."""
+    """One application of a module: the outputs that it replaces, and the calls that it records."""
 
     def __init__(
         self,
@@ -162,7 +162,7 @@ class Recorder:
         return all(self.params.frozen[i] is None for i in inside)
 
     def call(self, describe: Describe, layer: Any, path: Path, a: Array, out: Array) -> Array:
-        """What comes out of a layer, or replaces it; records the call if it is a product."""
+        """Return a layer's output, or its replacement; record the call if it is a product."""
         if self.idle:
             return out
         kernel = self.leaf(path, "embedding" if describe in (_embedding, _attention) else "kernel")

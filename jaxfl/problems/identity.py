@@ -1,4 +1,4 @@
-"""What tells problems apart: their data, their objective, and the type of their numbers."""
+"""The identity of a problem: digests of its data, its objective, and the type of its numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Per-example gradients as factors, so that clipped sums need no (b, d) array.
+"""Per-example gradients as factors: clipped sums without an array (b, d).
 
 The gradient of one example in the weights of a dense layer is the outer product of the layer's input
 and the loss derivative ("delta") at its output [Goodfellow, 2015, arXiv:1510.01799].  Norms are then
@@ -86,7 +86,7 @@ def dense_kernel(
 ) -> Kernel:
     """Dense layers in a chain: ``z_l = u_l W_l``, ``u_{l+1} = (act(z_l), 1)``, ``f = phi(z_L)``.
 
-    With ``v_l = d f / d z_l`` the gradient in W_l is ``u_l v_l'``, so that
+    With ``v_l = d f / d z_l`` the gradient in W_l is ``u_l v_l'``, and
     ``<g, h> = sum_l (u_l(g) . u_l(h)) (v_l(g) . v_l(h))``.  ``widths`` are the features, the hidden
     widths and the outputs; a single output enters ``output_loss`` as a scalar.  The coordinates of
     x are W_1, W_2, ... row by row, the bias being the last row of each.  ``activation`` takes the units of
@@ -242,7 +242,7 @@ def dot(a: Array, b: Array) -> Array:
 
 
 def of_layer(c: Array | float, l: int) -> Array | float:
-    """What scales layer l: its column of (b, layers), or all of () and of (b,)."""
+    """The factors of layer l: its column of c (b, layers), or c itself of shape () or (b,)."""
     return c if jnp.ndim(c) < 2 else jnp.asarray(c)[:, l]
 
 

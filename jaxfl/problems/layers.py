@@ -262,7 +262,7 @@ def _alone(module: Module, layers: Sequence[Layer]) -> bool:
 
 
 def _needed(program: Any) -> set[int]:
-    """What the results of a traced program depend on, or more."""
+    """The variables on which a traced program's results depend: all of them, and perhaps more."""
     needed = set(map(id, program.outvars))
     for step in reversed(program.eqns):
         if not any(id(v) in needed for v in step.outvars):

@@ -135,8 +135,8 @@ def sums(
 ) -> tuple[Array, Array | None, Array]:
     """Each client's sum of losses and number of correct examples, and ``sum_i w_i grad mean_j f_ij(x)``.
 
-    ``longest`` is the number of rows of each.  The sums are one number per client, so that no array
-    over all examples exists.  With ``owner``, in 0..n, the rows of the one client belong to n + 1 owners,
+    ``longest`` is the number of rows of each.  The sums are one number per client: no array over all
+    examples exists.  With ``owner``, in 0..n, the rows of the one client belong to n + 1 owners,
     and the sums are theirs.
     """
     held = count.shape[0]

@@ -488,7 +488,7 @@ def by_layer(model: Model) -> Model:
 
         clip(g_l, G / sqrt(K))   for each of K layers l
 
-    The gradient of an example is then within G as before, so that noise, events and claims are those of
+    The gradient of an example is then within G as before: noise, events and claims are those of
     clipping it as a whole [McMahan et al., 2018, arXiv:1710.06963].  A dense, convolutional or recurrent
     layer has its bias with it; every other leaf of the parameters counts as a layer.
 

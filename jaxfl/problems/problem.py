@@ -191,9 +191,9 @@ def held_out(problem: types.Problem, data: str) -> types.Problem:
 def _records(
     asked: int | str | None, generated: bool, n: int, m: int, each: float, held: int
 ) -> int | None:
-    """The records of each client that metrics read beside ``held`` others; None: all.
+    """The number of each client's records that metrics read besides ``held`` others; None: all.
 
-    One takes ``each`` so many multiplications.
+    One record takes ``each`` multiplications.
     """
     if asked == "all" or (generated and asked is None):
         return None
