@@ -8,8 +8,8 @@
   its conditions hold
 * :mod:`~jaxfl.privacy.decisions` -- the best test between two worlds, and the noise that its
   success rules out
-* :mod:`~jaxfl.privacy.dp_event` -- events as a ``dp_accounting.DpEvent``, so that another tool can
-  check what is proven
+* :mod:`~jaxfl.privacy.dp_event` -- events as a ``dp_accounting.DpEvent``, with which another tool
+  can check what is proven
 * :mod:`~jaxfl.privacy.events` -- events, which describe what a run releases about one record:
   frozen, hashable, for accountants
 * :mod:`~jaxfl.privacy.gaussian` -- gaussian differential privacy in closed form, and conversions

@@ -140,7 +140,7 @@ def check_event(event: AnyEvent, method: str | None = None) -> None:
 
 
 def closed_form(event: AnyEvent, method: str | None = None) -> float | None:
-    """The mu of GDP of the event, inversely proportional to the noise, where it is all of it."""
+    """The mu of an event that is exactly mu-GDP, inversely proportional to the noise; None for others."""
     event = described(event)
     bounds = [] if isinstance(event, Phases) else _bounds(event, method)
     return bounds[0].mu if len(bounds) == 1 else None
@@ -216,9 +216,9 @@ def _bounds(event: AnyEvent, method: str | None) -> list[Bound]:
 def _joined(bound: Bound, floor: float) -> Curve:
     """The bound at some delta, joined by straight lines in e^eps, in which delta(eps) is convex.
 
-    At 0 it is at most ``delta + (1 - delta) tanh(eps/2)`` of any other point: what is (eps, delta)-private
-    is no easier to tell apart than a coin of delta that tells all, and randomized response of eps else
-    [Kairouz, Oh, Viswanath, 2015].
+    At 0 it is at most ``delta + (1 - delta) tanh(eps/2)`` of any other point: an (eps, delta)-private
+    release is no easier to distinguish than one that reveals all with probability delta, and is randomized
+    response of eps otherwise [Kairouz, Oh, Viswanath, 2015].
     """
     deltas = np.append(np.geomspace(floor, 0.5, 17), (0.7, 0.9, 0.97))
     found = np.array([bound.eps(float(delta)) for delta in deltas])

@@ -82,7 +82,7 @@ def level_for(made: Callable[[float], AnyEvent], eps: float, delta: float, guess
 
 
 def _unit(event: AnyEvent) -> AnyEvent:
-    """The event with its first sigma set to 1, so that equal questions share a cache entry."""
+    """The event with its first sigma set to 1, by which equal questions share a cache entry."""
     values = sigmas(event)
     if isinstance(event, NoClaim) or not values:
         why = event.reason if isinstance(event, NoClaim) else "it has no releases"

@@ -37,7 +37,7 @@ class Condition(NamedTuple):
 
 
 class Claim(NamedTuple):
-    """What a paper states."""
+    """A paper's statement about the noise sigma and its eps at delta, with its conditions."""
 
     source: str
     formula: str

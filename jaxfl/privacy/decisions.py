@@ -140,7 +140,7 @@ class Family:
         """
         H, R = alpha * v / k, alpha * (r - v) / k
         for i in range(v - 1, -1, -1):
-            # curves are symmetric, so that their inverses are their reflections
+            # curves are symmetric: their inverses are their reflections
             least = max(R, 1 - float(self.ceiling(1 - H, factor)))
             H += i / (r - i) * (least - R)
             R = least
@@ -183,7 +183,7 @@ def certify(
 ) -> Bound:
     """Choose tests by some runs of worlds P and Q, and bound eps by others."""
     n = chosen[0].shape[0]
-    # strict, so that the luckiest of many rules is not taken for the best one
+    # strict: the luckiest of many rules must not be taken for the best one
     strict = 1 - 1e-2 * (1 - confidence), 1 - 1e-4 * (1 - confidence)
     plain_rule = choose(*chosen, lambda a, b: plain_eps(*limits(a, b, n, strict[0]), delta))
     score = separation if curves is None else curves.score
@@ -224,7 +224,7 @@ def reached(
 
 
 def family(event: AnyEvent | None) -> Family | None:
-    """None where no curve is known: no event, no claim, no noise."""
+    """The :class:`Family` of an event; None where no curve is known: no event, no claim, no noise."""
     return None if event is None or not _parts(event) else Family(event)
 
 

@@ -1,4 +1,4 @@
-"""Events as a ``dp_accounting.DpEvent``, so that another tool can check what is proven.
+"""Events as a ``dp_accounting.DpEvent``, with which another tool can check what is proven.
 
 ::
 

@@ -140,8 +140,8 @@ class Sampling:
 
         What the others draw does not depend on the record.  Where they leave a slot in every release,
         nothing is dropped with or without the record, and the release is that of unpadded batches
-        given their draws; hockey-stick divergences are jointly convex, so that this chance is all
-        that padding adds to delta.
+        given their draws.  Hockey-stick divergences are jointly convex: padding adds this chance to
+        delta, and no more.
         """
         if self.slots is None or self.scheme != "poisson" or self.slots >= self.m:
             return 0.0
@@ -234,7 +234,7 @@ def batch_clipped(
     With ``bound``, a bound on every record's gradient that does not depend on data, records have
     the shares of ``make(bound)``, since projection onto a ball increases no distance, and two points
     of a ball of radius ``clip`` are at most its diameter apart.  A projected share may have another
-    direction, so that drawn and undrawn rounds no longer cancel, as the chain bound of SVRG requires:
+    direction.  Drawn and undrawn rounds then no longer cancel, as the chain bound of SVRG requires:
     the estimator counts as one with hidden state.
     """
     if bound is None:
@@ -253,7 +253,7 @@ class LocalSteps:
         colluding: those of the devices whose models the server knows.
         convex: whether the loss is convex and beta-smooth and eta <= 2/beta; otherwise the sum counts as a
             function of private messages.
-        fresh: whether every round shuffles again, so that a partial pass is a random subset.
+        fresh: whether every round shuffles again; a partial pass is then a random subset.
     """
 
     clip: float
@@ -429,7 +429,7 @@ class Unproven:
 
 
 class Status(enum.StrEnum):
-    """What a proof rests on."""
+    """The basis of a proof, by the letter that results show."""
 
     ESTABLISHED = "E"  # published accountants
     DERIVED = "D"  # an elementary derivation, given in the docstrings
@@ -462,7 +462,7 @@ E = TypeVar("E", bound=AnyEvent)
 
 
 class Kind(enum.StrEnum):
-    """What may be said of the event of an algorithm."""
+    """How far the event of an algorithm may be trusted."""
 
     PROVEN = "proven"  # jaxfl made all that a proof rests on
     DECLARED = "declared"  # the user's parts declare the rest
@@ -473,10 +473,10 @@ class Kind(enum.StrEnum):
 
 
 class Standing(NamedTuple):
-    """What may be said of the event of an algorithm.
+    """Whether accountants may state an eps for the event of an algorithm, and why not.
 
     Fields:
-        kind: what may be said.
+        kind: how far the event may be trusted.
         why: a sentence; empty where the event is proven.
         code: a digest of the user's functions on which the event rests.
     """
@@ -487,7 +487,7 @@ class Standing(NamedTuple):
 
     @property
     def claims(self) -> bool:
-        """Whether an eps may be said."""
+        """Whether an eps may be stated."""
         return self.kind in (Kind.PROVEN, Kind.PROBED, Kind.STATED)
 
     def of(self, event: AnyEvent) -> AnyEvent:
@@ -559,7 +559,7 @@ PROTECTED = (
 
 
 def protects(event: AnyEvent) -> str:
-    """What an eps of this event is about: the unit, how neighbouring data differ, and the adversary."""
+    """Describe what an eps of this event protects: the difference of neighbouring data, and from whom."""
     first = next(plain_events(event), None)
     if first is None:
         return ""

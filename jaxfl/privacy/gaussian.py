@@ -47,7 +47,7 @@ def gdp_delta(mu: Numbers, eps: Numbers) -> Any:
     """``delta(eps) = Phi(-eps/mu + mu/2) - e^eps Phi(-eps/mu - mu/2)`` for eps >= 0.
 
     Balle and Wang (2018), Theorem 8.  With the Mills ratio R of the normal law the second term is
-    ``phi(a) R(-b)``, so that nothing overflows; below a = 1 the first is ``phi(a) R(-a)``.
+    ``phi(a) R(-b)``, which never overflows; below a = 1 the first is ``phi(a) R(-a)``.
     """
     from scipy.special import erfcx, ndtr
 

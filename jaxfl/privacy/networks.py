@@ -28,7 +28,7 @@ MOST_SETS = 2000  # of colluding clients that are tried one by one
 
 
 class Hidden(NamedTuple):
-    """What the noise of neighbours hides, whoever the colluding clients are.
+    """The protection by noise that neighbours share, whoever the colluding clients are.
 
     Fields:
         noise: the deviation of independent noise that hides as much of any client, in units of its own.
@@ -81,7 +81,7 @@ def balanced(links: Any) -> float:
 
 
 def hidden(links: Any, coupling: float, colluding: int = 0) -> Hidden:
-    """What the noise of neighbours hides of any client, if at most so many others collude.
+    """The protection of every client by its neighbours' noise, if up to ``colluding`` others collude.
 
     Every set of colluding clients is tried, unless one is all neighbours of a client: then its own noise is
     all.  Where there are more than :data:`MOST_SETS`, the algebraic connectivity lambda_2 counts, which

@@ -89,7 +89,7 @@ def compose(
     """The curve of all parts together, most precise around the given delta or eps.
 
     ``reverse`` exchanges the roles of the two data sets.  ``scale`` is an eps to which this one is added:
-    the error of this one need only be small beside it.
+    the error of this one need only be small in comparison.
     """
     if delta is not None:
         return _compose(parts, delta, reverse, scale=scale)

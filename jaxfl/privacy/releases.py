@@ -107,7 +107,7 @@ def releases(event: Event, method: str | None = None) -> Release:
 
 
 def counted(event: Event) -> Hashable:
-    """What a proof counts of an event: equal where other numbers of it do not matter."""
+    """The properties of an event that its proof reads: equal for events that differ in others only."""
     return event.sensitivity if isinstance(event.sensitivity, OnRing) else releases(event).parts
 
 
@@ -317,8 +317,8 @@ def increments_shift(estimator: Increments, steps: int) -> float:
     """The L2 norm over all releases of what one record can shift.
 
     ``max_t 2 (G + 2LD (t-1)/(t+1)) sqrt(T - t + 1)``, or ``2 S sqrt(T)``; over ``machines``.
-    The logarithm is concave in t, so that bisection finds the largest: a search for rounds asks for
-    millions of steps.
+    The logarithm is concave in t: bisection finds the largest, also for the millions of steps that a
+    search for rounds asks for.
     """
     if (estimator.weight_power, estimator.momentum_power) != (1.0, 1.0):
         return _weighted_shift(estimator, steps)

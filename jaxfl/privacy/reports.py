@@ -29,7 +29,7 @@ PUBLIC = (
 
 
 class Report(NamedTuple):
-    """One line of a result file."""
+    """The claimed and the proven privacy of a run, which results hold."""
 
     claimed: float | None  # the eps of the paper's formula for this noise
     proven: float  # the eps that an accountant proves for the event
@@ -91,7 +91,7 @@ class Report(NamedTuple):
         )
 
     def _rows(self) -> list[tuple[str, str]]:
-        """What is proven, whom it protects, and what is claimed, each with its name."""
+        """Rows (name, text): the proven eps, whom it protects, and the claimed eps."""
         status = f" ({STATUS[self.status]})" if self.status else ""
         nothing = math.isinf(self.proven)
         proven = "none" if nothing else f"eps {self.proven:.4g}"
@@ -122,7 +122,7 @@ class Report(NamedTuple):
 def report(
     event: AnyEvent, claimed: Claim | float | None, delta: float, method: str | None = None
 ) -> Report:
-    """What is claimed and what is proven of an event, at this delta."""
+    """Report the claimed and the proven eps of an event at this delta."""
     proven = epsilon(event, delta, method)
     claim = claimed.eps if isinstance(claimed, Claim) else claimed
     at = None

@@ -1,6 +1,6 @@
 """The privacy cost of choosing the best of several runs by a score of the private data.
 
-The choice reads all runs, so that a proof for one run does not cover the chosen one.
+The choice reads all runs: a proof for one run does not cover the chosen one.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def best_of(
     whatever the data, and its score is part of what it privately releases, or of public data.
     With ``g = 1/runs`` and ``f(x) = E x^K = g x/(1 - (1-g) x)`` the winner's density at y is
     ``Q(y) f'(q)``, where ``q = Q(score <= that of y)``, ties broken at random.  Let Q and Q' be
-    (e, d)-close both ways: then ``1 - q >= e^-e (u - d)+`` with ``u = 1 - q'``, so that, by
+    (e, d)-close both ways: then ``1 - q >= e^-e (u - d)+`` with ``u = 1 - q'``, and by
     ``f'(x) = g/(1 - (1-g) x)^2``::
 
         f'(q)/f'(q') = ((g + (1-g) u)/(g + (1-g) (1-q)))^2 <= R^2,

@@ -1,6 +1,6 @@
 """Statements about a mechanism that a reader can use: mu, rates of an attack, and the profile itself.
 
-The profile delta(eps), eps >= 0, is that of the worse direction, so that all curves here are symmetric.
+The profile delta(eps), eps >= 0, is that of the worse direction: all curves here are symmetric.
 The trade-off curve of a mechanism, the least false negative rate at a false positive rate alpha, is
 ``f(alpha) = max_eps max(0, 1 - delta - e^eps alpha, e^-eps (1 - delta - alpha))`` [Dong, Roth, Su, 2022].
 Any set of eps gives a lower bound on f, and with it an upper bound on the power of every attack.
@@ -40,12 +40,12 @@ __all__ = [
 IN_SHORT = ("mu", *(f"tpr_at_{fpr:g}" for fpr in FPR))
 LOOSE = 0.01  # a regret above which mu says too little [Gomez et al., 2025]
 SHARP = 1e-4  # relative: how far mu may be above the least one
-POINTS = 128  # of a profile that a card carries, beside eps = 0
+POINTS = 128  # of a profile that a card carries, besides eps = 0
 MOST = 1 << 15  # places where a curve is looked at
 
 
 class Card(NamedTuple):
-    """What is proven of a run, as a reader may use it.
+    """The proven privacy of a run in the forms that readers use: eps, mu, attack rates, profile.
 
     ``mu`` is the least for which ``delta(eps) <= gdp_delta(mu, eps)`` wherever delta(eps) is at least
     ``floor``: so ``delta(eps) <= max(gdp_delta(mu, eps), floor)`` for all eps.  ``regret`` is how far that
@@ -78,7 +78,7 @@ class Card(NamedTuple):
         return {**self._asdict(), "rates": rates, "profile": {"eps": eps, "delta": delta}}
 
     def lines(self) -> list[tuple[str, str]]:
-        """What each fact is, and the fact in words."""
+        """Pairs (name, text), one for each fact."""
         if math.isinf(self.eps):
             return [("proven", f"none at delta {self.delta:.3g}: {self.method}")]
         status = STATUS.get(self.status, "")
@@ -256,7 +256,7 @@ def power(curve: Curve, top: float, fpr: float) -> float:
 
 
 def _powers(eps: Floats, delta: Floats, fpr: Floats) -> Floats:
-    """What each (eps, delta) allows, in columns, at each false positive rate, in rows."""
+    """The true positive rate that each (eps, delta), in columns, allows at each ``fpr``, in rows."""
     alpha = fpr[:, None]
     first = np.exp(np.minimum(eps, 700.0)) * alpha + delta
     return np.asarray(np.minimum(first, 1 - np.exp(-eps) * np.maximum(1 - delta - alpha, 0.0)))
