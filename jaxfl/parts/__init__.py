@@ -6,7 +6,7 @@
   released with the messages
 * :mod:`~jaxfl.parts.aggregations` -- aggregations: the server learns the sum of the messages;
   secure ones on the ring Z / 2^32
-* :mod:`~jaxfl.parts.channels` -- what both ends of a link remember of earlier messages
+* :mod:`~jaxfl.parts.channels` -- channels: the memory of earlier messages at both ends of a link
 * :mod:`~jaxfl.parts.compressors` -- compressors: sparsifiers, codes, and their compositions
 * :mod:`~jaxfl.parts.dropouts` -- the protocol of secure aggregation, message by message, where
   clients may drop out
@@ -118,8 +118,8 @@ __all__ = [
     "with_budgets",
 ]
 
-# What is made of parts lies in rooms that import this one: it is looked up when it is asked for, and
-# __init__.pyi has its types.
+# These names lie in rooms that import this one: they are imported when they are first read, and
+# __init__.pyi has their types.
 ABOVE = {
     "Federated": "jaxfl.rounds.federated",
     "Gossip": "jaxfl.rounds.gossip",

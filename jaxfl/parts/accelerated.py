@@ -25,7 +25,7 @@ def acsa() -> Server:
 
     The two weights of the paper's w_md add up to 1.  w is the argmin over W of
     ``a_r (<v, w> + mu/2 |w_md - w|^2) + ((1-a_r) mu + h_r)/2 |w_prev - w|^2``: the Hessian is a
-    multiple of the identity, so that projecting is exact.
+    multiple of the identity, and projecting is exact.
     """
 
     def init(x: Array, hp: Hyper) -> PyTree:

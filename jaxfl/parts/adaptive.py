@@ -9,7 +9,7 @@ reports of clients::
 
 A message carries kappa C s as its last coordinate, and all coordinates get noise of deviation ``z C``,
 where z is the multiple of a value's share: the bits get sigma_b = z/kappa.  A share has norm at most
-``C sqrt(1 + kappa^2/4)``, so that together they are as private as values alone with noise z_total::
+``C sqrt(1 + kappa^2/4)``.  Together they are as private as values alone with noise z_total::
 
     z = z_total/sqrt(1 - (z_total/(2 sigma_b))^2) = (z_total^-2 - (2 sigma_b)^-2)^(-1/2)
 

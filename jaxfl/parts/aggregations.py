@@ -164,8 +164,8 @@ def settle(
 ) -> dict[str, tuple[float, str]]:
     """Defaults of range and precision, with their sources; raises where the sum cannot be right.
 
-    A range holds the message bound and the noise but for tails that no run meets, so that the sum
-    has the noise of all clients.
+    A range holds the message bound and the noise, except for tails that no run meets: the sum then has
+    the noise of all clients.
     """
     signal, noise = message_bound or (math.inf, 0.0)
     draws, eps = senders * d * float(values["rounds"]), min(float(values.get("eps", 0.0)), 300.0)

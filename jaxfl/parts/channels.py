@@ -1,4 +1,4 @@
-"""What both ends of a link remember of earlier messages.
+"""Channels: the memory of earlier messages at both ends of a link.
 
 A client compresses ``before(memory, g)`` in place of g.  Where the round needs only the mean over
 clients, it calls ``before`` once, with the server's memory and the mean estimate; for a linear

@@ -259,7 +259,7 @@ def natural() -> Compressor:
 def natural_dithering() -> Compressor:
     """C(v)_j = sign(v_j) |v| times one of the levels 0, 2^(1-s), ..., 1/2, 1 next to |v_j|/|v|.
 
-    Which of the two is random, so that C is unbiased; s is ``levels``.
+    The choice between the two is random and makes C unbiased; s is ``levels``.
     ``omega = 1/8 + u min(1, u)``, ``u = sqrt(d) 2^(1-s)``.  Horvath et al., Natural compression (2019),
     Theorem 7; the formula as FL_PyTorch has it.
     """
@@ -368,8 +368,8 @@ def _quantizer(
 def fixed_step() -> Compressor:
     """C(v)_j = one of the two multiples of q next to v_j, unbiased; q is ``quantum``.
 
-    ``E |C(v) - v|^2 <= d q^2/4`` whatever v: an absolute error, so that no omega exists.  16 bits a
-    coordinate, which end at +- 2^15 q.  What Q-DPSGD-1 asks of its quantizer.
+    ``E |C(v) - v|^2 <= d q^2/4`` whatever v: the error is absolute, and no omega exists.  16 bits a
+    coordinate, which end at +- 2^15 q.  A quantizer as Q-DPSGD-1 requires it.
     """
 
     def code(key: Key, v: Array, hp: Hyper) -> Array:
@@ -477,8 +477,8 @@ def compose(outer: Compressor, inner: Compressor) -> Compressor:
 
     ``outer`` is a code.  After a sparsifier it acts on the k chosen values only, and its omega is
     that of dimension k.  Where the number of coordinates is random, as after ``bernoulli``, its omega
-    is that of dimension min(k + 1, d): a chosen coordinate has fewer than k others beside it on
-    average, and omega is concave in their number.
+    is that of dimension min(k + 1, d): fewer than k others are chosen with a coordinate on average, and
+    omega is concave in their number.
     """
     if inner.exact:
         return outer

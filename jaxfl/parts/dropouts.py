@@ -33,7 +33,7 @@ MOST = 256  # clients of an enrolment, which holds shares of the seeds of all pa
 
 
 class Message(NamedTuple):
-    """What one client sends in a round: its masked words, and what they can be unmasked with."""
+    """One client's message in a round: its masked words, and the keys to unmask them."""
 
     words: Words
     client: int
@@ -51,10 +51,10 @@ class Enrolment:
     pair: Mapping[tuple[int, int], int]
     own_shares: Mapping[int, Mapping[int, int]]  # of own[i], held by each client
     pair_shares: Mapping[tuple[int, int], Mapping[int, int]]
-    group: int  # tells enrolments apart
+    group: int  # a number that identifies the enrolment
 
     def message(self, i: int, words: npt.ArrayLike, t: int) -> Message:
-        """What client i sends in round t for its encoded vector."""
+        """The message of client i in round t for its encoded vector."""
         i, t = whole("client", i, 0), whole("t", t, 0)
         require(i in self.own, "is not enrolled", lambda: f"enrolled are {self.clients}", client=i)
         plain = _words(f"client {i}", words)
@@ -143,7 +143,7 @@ def collect(cohort: Iterable[int], messages: Mapping[int, npt.ArrayLike]) -> Wor
     require(
         not missing,
         lambda: (
-            f"Clients {missing} did not report, so that the masks of the other clients do not cancel"
+            f"Clients {missing} did not report, and the masks of the other clients do not cancel"
         ),
         "run the round again without them, or enrol with a threshold (jaxfl.parts.dropouts)",
     )

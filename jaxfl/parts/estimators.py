@@ -2,7 +2,7 @@
 
 Every per-example gradient is clipped, ``clip(g) = g min(1, G/|g|)``.  With ``clip_examples=False``
 the round clips the whole estimate instead (``clip="batch"``); per-example gradients are then clipped
-to ``gradient_bound`` where it is given, so that a proof may rest on it.
+to ``gradient_bound`` where it is given, and a proof may rest on it.
 """
 
 from __future__ import annotations

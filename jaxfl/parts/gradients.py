@@ -22,7 +22,7 @@ NEUTRAL = {"add": 0, "sub": 0, "mul": 1, "div": 1}  # with that number as the se
 
 
 class Point(NamedTuple):
-    """What all gradients at one point have in common."""
+    """The inputs that all gradients at one point share."""
 
     kernel: Kernel
     terms: tuple[Term, ...]

@@ -5,7 +5,7 @@
     theta <- x;  tau times:  theta <- step(theta, g + xi + pull),  xi ~ N(0, sigma^2 I)
     g = mean_{j in B} clip grad f_ij(theta) + grad regularizer(theta),   xi and B fresh in each step
 
-The client reports ``x - theta``, so that a server step of 1 takes the mean of the models.  A
+The client reports ``x - theta``; a server step of 1 then takes the mean of the models.  A
 :class:`Pull` keeps theta near x, or the clients near each other.  The client's optimizer restarts
 in each round.
 """
@@ -122,8 +122,8 @@ def steps(
 
     The optimizer sees the model's pytree of parameters.
     Step s of a client's C-th turn draws batch ``C tau + s`` of its sampler's stream.  With shuffled
-    samples, an epoch that a round leaves unfinished continues in the client's next turn, so that a
-    client uses a record once per epoch whatever its rounds are.  ``fresh`` starts a new epoch in every
+    samples, an epoch that a round leaves unfinished continues in the client's next turn: a client
+    uses a record once per epoch, whatever its rounds are.  ``fresh`` starts a new epoch in every
     round instead.  ``bounded`` clips the report to ``update_clip``, ``once`` fixes
     tau = 1, and ``last`` adds the noise to the report, and not in every step.
     """

@@ -7,7 +7,7 @@ In phase i of :class:`Phase` numbers, of any algorithm and any server::
 
 with w_{i-1} the output of phase i-1 [Feldman, Koren, Talwar, STOC 2020].  All phases run in one
 compiled program: their hyper-parameters are schedules, one of which ends the phases.  The event is
-made of the schedules that rounds read, so that sampling and accounting cannot disagree.
+made of the schedules that rounds read: sampling and accounting cannot disagree.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ def share(total: int, wanted: Iterable[float]) -> list[int]:
 
 @made
 def noised(base: Mechanism) -> Mechanism:
-    """The noise of ``base`` times sigma_i/sigma_1 in phase i, so that its sigma is the first phase's."""
+    """The noise of ``base`` times sigma_i/sigma_1 in phase i; its ``sigma`` is that of the first phase."""
     std = base.std
     if std is None:
         return base

@@ -304,8 +304,8 @@ def recursive(sampler: Sampler, moving: bool) -> Estimator:
 
     With ``moving=False`` (DP-SRM) only the first round restarts, and C is a hyper-parameter.  With
     ``moving=True`` (SPIDER) every q-th round does, gamma = 0, ``C = min(2G, L |x - x'|)``, and the
-    noise of a difference is ``sigma C/(2G)``, so that its ratio to the sensitivity is the same in
-    every round.  Rounds that restart have ``noise_ratio`` times the noise, and draw ``anchor_batch``
+    noise of a difference is ``sigma C/(2G)``: its ratio to the sensitivity is the same in every
+    round.  Rounds that restart have ``noise_ratio`` times the noise, and draw ``anchor_batch``
     rows where the sampler has a batch.  Every round evaluates both points, on slots for the larger
     draw.
     """

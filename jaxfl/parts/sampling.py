@@ -6,8 +6,8 @@ change the weight of every other record.  Letters: q = b/m is a client's samplin
 clients' rate.
 
 Every function is written for one client and a traced b; the caller maps over clients.  Draws have a
-static number of slots, and slot s does not depend on that number.  Constructors are cached, so that
-equal calls return one part and compiled programs are found again.
+static number of slots, and slot s does not depend on that number.  Constructors are cached: equal
+calls return one part, and compiled programs are found again.
 """
 
 from __future__ import annotations
@@ -410,8 +410,7 @@ def unreliable(base: Participation = uniform()) -> Participation:  # noqa: B008
         require(
             threshold <= most,
             lambda: (
-                f"exceeds the {most} clients that are called in a round, so that all rounds would "
-                "be lost"
+                f"exceeds the {most} clients that are called in a round: all rounds would be lost"
             ),
             lambda: f"ask for at most {most}",
             threshold=threshold,

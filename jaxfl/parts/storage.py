@@ -1,6 +1,6 @@
 """Storage of clients' memory in fewer bits than rounds compute with.
 
-A round rounds a value before it stores it, so that this round and the next use the same value.
+A value is rounded before it is stored, and this round and the next use the same rounded value.
 Claims decide which of three kinds of memory may be rounded:
 
 * a channel's shifts and errors consist of messages, which are noised already: rounding them costs no
@@ -35,7 +35,7 @@ STORAGES: dict[str, Any] = {"exact": None, "bfloat16": jnp.bfloat16, "float16": 
 class Bits:
     """bfloat16 numbers as their bits.
 
-    XLA computes bfloat16 in float32 on CPUs, so that each write to one row would convert all rows.
+    XLA computes bfloat16 in float32 on CPUs, where each write to one row would convert all rows.
     """
 
     bits: Array
