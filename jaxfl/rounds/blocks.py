@@ -55,7 +55,7 @@ class Keys(NamedTuple):
 
 
 class RoundContext(NamedTuple):
-    """What all clients of a round share."""
+    """The inputs that all clients of a round share."""
 
     keys: Keys
     t: Array
@@ -86,7 +86,7 @@ class ClientBlock(NamedTuple):
 
 
 class Work(NamedTuple):
-    """What clients of a block compute with; leaves (r, b, ...), ``base`` (r, d)."""
+    """The samples and the memory that clients of a block read; leaves (r, b, ...), ``base`` (r, d)."""
 
     rows: Draw
     batch: PyTree

@@ -28,7 +28,7 @@ __all__ = ["Body", "ServerState"]
 
 
 class ServerState(NamedTuple):
-    """What the next round with a server needs.
+    """The state between rounds with a server.
 
     Fields:
         t: the number of the next round, ().

@@ -1,9 +1,9 @@
 """Clients' estimates: one evaluation per block where only the mean matters, else one per client.
 
-Packing: a client's Poisson batch needs about twice as many slots as rows, so that it hardly ever
-overflows.  The total over all clients varies less.  On CPUs a round therefore reads the rows of all
-clients one after the other, in strips of about the mean total: nearly always one strip, and more if it is
-too short.  Accelerators multiply empty slots in less time than a loop of unknown length takes.
+Packing: a client's Poisson batch needs about twice as many slots as rows, or it overflows too often.
+The total over all clients varies less.  On CPUs a round therefore reads the rows of all clients one
+after the other, in strips of about the mean total: nearly always one strip, and more if it is too
+short.  Accelerators multiply empty slots in less time than a loop of unknown length takes.
 """
 
 from __future__ import annotations

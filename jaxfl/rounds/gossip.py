@@ -59,14 +59,14 @@ Send = Callable[..., tuple[Array, Array]]  # see ``step`` of Rule
 
 
 class Rule(NamedTuple):
-    """What the clients of a network send, and how their points move; for all clients at once.
+    """The rule of a network: messages of clients, and steps of their points; for all clients at once.
 
     Fields:
         name: how the part is called in records and messages.
         step: (x, g, W, send, hp, ``*kept``) -> the points after a round, (n, d), the coordinates that each
             client sent, (n,), and each of the vectors ``kept``; g are the noised gradients, (n, d).
             ``send(v, number)`` returns what arrives of each v_i, (n, d), and its coordinates, (n,), where
-            ``number`` tells several messages of a round apart.
+            ``number`` distinguishes several messages of a round.
         params: the hyper-parameters that it reads.
         start: x -> the vectors that clients keep besides their points, each (n, d).
         uploads: messages that a client sends in a round.
@@ -124,7 +124,7 @@ def differences() -> Rule:
 
 
 class NetworkState(NamedTuple):
-    """What the next round of a network needs.
+    """The state between rounds of a network.
 
     Fields:
         t: the number of the next round, ().

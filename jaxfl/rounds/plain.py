@@ -30,7 +30,7 @@ __all__ = ["Estimate", "Plain", "estimate"]
 
 
 class Estimate(NamedTuple):
-    """What a client computes of its records.
+    """A client's estimate from its records, and its new memory.
 
     Fields:
         g: g_i, (d,).

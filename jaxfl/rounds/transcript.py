@@ -65,7 +65,7 @@ PRECISION = 1e-4  # by which a std may differ in single and in double precision
 
 
 def event(body: AnyBody, values: Values, facts: ProblemFacts) -> Any:
-    """What all rounds release about one record of one client.
+    """The privacy event of all rounds, about one record of one client.
 
     An observer sees each message, or, under an aggregation and where :func:`noises` says so, sums of
     r messages whose noise is sqrt(r) times as large, with :meth:`ProblemFacts.noises` in place of r
@@ -120,7 +120,7 @@ def event(body: AnyBody, values: Values, facts: ProblemFacts) -> Any:
 def of_clients(
     body: AnyBody, values: Values, facts: ProblemFacts, bound: Callable[[Values], float]
 ) -> Any:
-    """What all rounds release about all records of one client, whose message is clipped to ``bound``.
+    """The event of all rounds about all records of one client, whose message is clipped to ``bound``.
 
     Without its noise a message is in a ball, whatever the client's records are, which of them are drawn and
     what the client remembers; all else that moves it has been seen.  So other records move it by twice
@@ -158,14 +158,14 @@ def _hiding(body: AnyBody, some: Rounds, facts: ProblemFacts, r: float) -> float
 
 
 def _seen(body: AnyBody) -> Any:
-    """What the adversary of a body's messages sees."""
+    """The adversary's view of a body's messages, by its name in events."""
     if body.aggregation is not None and body.aggregation.hides:
         return "secure_sum"
     return "shared_seeds" if body.mechanism.coupled else "local_transcript"
 
 
 def between_neighbours(body: AnyBody, values: Values, facts: ProblemFacts) -> Hidden:
-    """What the noise that neighbours share hides, if ``colluding`` clients know theirs."""
+    """The protection by noise that neighbours share, if ``colluding`` clients know theirs."""
     if not body.mechanism.coupled:
         return Hidden(1.0, True)
     colluding = int(values.get("colluding", 0))
@@ -183,7 +183,7 @@ def forgets(estimator: Estimator) -> bool:
 
 
 def sensitivity_of(estimator: Estimator, values: Values, d: int) -> Callable[[Values], Any] | None:
-    """What an estimator declares; else the sum of the bounds of its terms; None: unknown.
+    """The sensitivity that an estimator declares, else the sum of its terms' bounds; None: unknown.
 
     A drawn record adds ``sum_terms |scale| bound / b`` at most.  Terms say so if there is no memory, and
     if scales and bounds are the same at every point.
@@ -391,7 +391,7 @@ def drawn(sampler: Sampler, values: Values, facts: ProblemFacts, m: int) -> Samp
     """How a client with m records draws in a round."""
     if sampler.scheme is None:
         raise InputError(
-            f"The sampler {sampler.name!r} declares no scheme, so that no accountant knows its draws: "
+            f"The sampler {sampler.name!r} declares no scheme, and no accountant knows its draws: "
             "pass one, as in Sampler(..., scheme='poisson')."
         )
     slots = sampler.capacity(values, facts).get("batch") if sampler.padded else None
@@ -455,7 +455,7 @@ def noises(body: AnyBody, values: Values, facts: ProblemFacts) -> int:
 
 
 def others(body: AnyBody, values: Values, facts: ProblemFacts) -> tuple[int, str]:
-    """How many clients a proof may trust beside the protected one, and what they may not do, in words."""
+    """The number of clients that a proof may trust besides the protected one, and what they must not do."""
     if body.mechanism.coupled:
         return facts.n - 1, "of the network show their seeds"
     return noises(body, {**values, "colluding": 0}, facts) - 1, "of a sum collude with the server"
