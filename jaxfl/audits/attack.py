@@ -90,7 +90,7 @@ class AuditResult(NamedTuple):
 
     @property
     def verdict(self) -> str:
-        """What the attack says of an event on which no proof rests; empty for others."""
+        """The result of the attack on an event on which no proof rests, in words; empty for others."""
         if self.described is None:
             return ""
         better = f" ({self.lower:.4g} if only the amount of noise differs)"
@@ -138,8 +138,8 @@ def audit(
     """Attack ``runs`` runs in each of two worlds: one record is +C e_1 in the first, -C e_1 in the second.
 
     It is the first of the m records of the first client, and ``C = canary * clip``.  If draws have a
-    fixed size, the other records of that client are -C e_1, so that a round shows whether it drew the
-    canary; all other records are zero.  With an event for adjacency by addition or removal the record is
+    fixed size, the other records of that client are -C e_1: a round shows whether it drew the
+    canary.  All other records are zero.  With an event for adjacency by addition or removal the record is
     zero in the second world; where a client is protected, all of its records are canaries.
     ``turning`` makes their sign depend on x (see :mod:`jaxfl.algorithms.probes.canary`).  ``numbers`` are
     the algorithm's hyper-parameters.  A quarter of the runs fits statistics (see
@@ -162,7 +162,7 @@ def audit(
     algorithm = one_algorithm(algorithm, numbers)
     require(
         takes(algorithm, "sigma") or event is not None or not _silent(algorithm),
-        lambda: f"{algorithm.name} adds no noise, so that no eps holds for it",
+        lambda: f"{algorithm.name} adds no noise, and no eps holds for it",
         "audit a private algorithm",
     )
     if delta is not None and takes(algorithm, "delta"):
@@ -207,7 +207,7 @@ def _silent(algorithm: Algorithm) -> bool:
 
 
 def _accounted(setup: Setup, delta: float, given: bool) -> tuple[Guarantee, float | None]:
-    """What is proven, or follows from a given event, and the eps of one on which no proof rests."""
+    """The proven guarantee, or that of a given event; and the eps of an event on which no proof rests."""
     if setup.released is None or setup.event is None:
         return Guarantee(math.inf, delta, "the algorithm has no event", Status.NONE), None
     proof = epsilon(setup.released, delta)
@@ -239,7 +239,7 @@ def _attack(
     read: list[Floats] = []
     name, ends = setup.algorithm.name, []
     for first in range(0, runs, chunk):
-        # the last piece is as long as the others, so that one program serves all
+        # the last piece is as long as the others: one program serves all
         args = (key, first, worlds, turns, problem, setup.hp, setup.unit)
         how = setup.algorithm, rounds, setup.sign, chunk, setup.listens
         waiting.append(_seen(*how, *args))
@@ -330,7 +330,7 @@ def _seen(
 
 
 class Sight(NamedTuple):
-    """What an event says of one message: ``sum_k w_k N(p_k, 1)`` in world P, q_k for p_k in Q.
+    """The law of one message by its event: ``sum_k w_k N(p_k, 1)`` in world P, q_k for p_k in Q.
 
     In units of the noise, minus the mean of world Q.  ``background``: the client's other records are
     those of world Q.
@@ -362,7 +362,7 @@ def _sight(event: AnyEvent | None) -> Sight:
     background = not whole and how.scheme in ("without_replacement", "with_replacement")
     if isinstance(sensitivity, Mean):
         X, Y = sensitivity.X(how) / sigma, sensitivity.Y(how) / sigma
-        # beside a snapshot of the other sign
+        # next to a snapshot of the other sign
         Y = -Y if sensitivity.over_m < 0 else Y
     elif isinstance(sensitivity, LocalSteps):
         X, Y = sensitivity.clip / how.b / sigma / math.sqrt(sensitivity.devices), 0.0
@@ -413,7 +413,7 @@ class Reader(NamedTuple):
         none = np.zeros(F)
         mean = _rows(s[..., None] * v)[1].mean(axis=0)
         new = cls(sight, mean, np.eye(F), none, none, np.zeros(2 * F))
-        # world Q has less randomness beside the noise
+        # world Q has less randomness besides the noise
         cov = np.atleast_2d(np.cov(new.residuals(v, s)[1], rowvar=False))
         if k < 2 * F or not np.isfinite(cov).all():
             cov = np.diag(np.nan_to_num(np.diag(cov)))

@@ -48,7 +48,7 @@ class Setup(NamedTuple):
 
     @property
     def unit(self) -> npt.NDArray[np.float64]:
-        """What divides the observed in each round: a message of local steps is an increment, too."""
+        """Divisors of the observed values, one per round: a message of local steps is an increment, too."""
         body = self.algorithm.body
         whole = self.listens and body is not None and body.local is None
         return np.ones_like(self.step) if whole else self.step
@@ -112,7 +112,7 @@ def prepare(
 
 
 def unseen(setup: Setup, turning: bool | int) -> tuple[str, ...]:
-    """What the attack on this algorithm does not look at, jaxfl's own parts left out."""
+    """List what the attack on this algorithm does not examine, jaxfl's own parts left out."""
     body, n, d = setup.algorithm.body, setup.problem.n, setup.problem.model.dim
     out = ["gradients other than the planted record's: no model and no data of yours enter"]
     if body is None or not plays(setup.algorithm):

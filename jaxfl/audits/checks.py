@@ -55,7 +55,7 @@ def sensitivity(
 
     Both worlds share their draws.  The record is a turning canary
     (:mod:`jaxfl.algorithms.probes.canary`), the worst case for estimators that compare two points; the
-    other gradients do not depend on x, so that worlds whose trajectories differ can be compared round by
+    other gradients do not depend on x: worlds whose trajectories differ can be compared round by
     round.  The maximum is over the rounds of ``runs`` runs: with few records and many runs it comes close
     to the bound.  Noise that an algorithm has no ``sigma`` for is the same in both worlds and cancels.  A
     sparsifier multiplies what it keeps, noise included, by 1 + omega: the change is divided by that factor.
@@ -114,7 +114,7 @@ def _points(
     problem: Problem,
     hp: Hyper,
 ) -> Array:
-    """What the server shows, (worlds, runs, T + 1, d)."""
+    """The points that the server shows, (worlds, runs, T + 1, d)."""
 
     def one(key: Key, rows: Array) -> Array:
         here = dataclasses.replace(problem, train=(rows, turns)[: len(problem.train)])

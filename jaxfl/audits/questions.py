@@ -141,7 +141,7 @@ def account(
     claim = question.paper({"sigma": sigma})[0] if sigma else None
     if claim is not None:
         at = accountants.delta(event, claim.eps, method).delta if claim.eps < math.inf else 0.0
-        out |= {"claimed_eps": claim.eps, **_beside(claim, at, proven.eps)}
+        out |= {"claimed_eps": claim.eps, **_judged(claim, at, proven.eps)}
     return out
 
 
@@ -209,11 +209,11 @@ def calibrate(
         at_paper = accountants.epsilon(noisy, delta, method).eps
         at = accountants.delta(noisy, claim.eps, method).delta
         out |= {"paper_sigma": claim.sigma, "eps_at_paper_sigma": at_paper}
-        out |= _beside(claim, at, at_paper)
+        out |= _judged(claim, at, at_paper)
     return out
 
 
-def _beside(claim: Claim, delta: float, proven: float) -> dict[str, Any]:
+def _judged(claim: Claim, delta: float, proven: float) -> dict[str, Any]:
     """A claim, the proven ``delta`` at its eps, and whether it is below the proven eps."""
     return {
         "delta_at_claimed_eps": delta,
@@ -305,7 +305,7 @@ def _longest(rounds: int, fits: Callable[[int], bool]) -> int:
 
 
 def _as(event: AnyEvent, found: accountants.Guarantee) -> accountants.Guarantee:
-    """What an accountant says of the description of an event, as far as it may be said of the event."""
+    """The guarantee of an event from that of its description: none for an unproven event."""
     if isinstance(event, Unproven):
         return found._replace(eps=math.inf, method=event.why, status=Status.NONE)
     return found._replace(status=event.status) if isinstance(event, Stated) else found
@@ -324,7 +324,7 @@ class Question(NamedTuple):
     honest: str = ""  # whom the proof trusts
 
     def proven(self, found: Any) -> dict[str, Any]:
-        """An answer of an accountant, which also says what it protects and whom the proof trusts."""
+        """An accountant's answer, with what it protects and whom the proof trusts."""
         about = {"method": found.method + self.honest, "protects": protects(self.event(1.0))}
         return {**found._asdict(), **about}
 

@@ -41,7 +41,7 @@ FLAGS = ("convex", "fresh")
 
 
 def checked(given: Mapping[str, Any]) -> dict[str, Any]:
-    """What is given and not None, each in its range and whole numbers as ints.
+    """Return the values that are not None, whole numbers as ints; raise unless each is in its range.
 
     A name without a range here (a sampling scheme, a hyper-parameter) is left to the function that
     takes it.
