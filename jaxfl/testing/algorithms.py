@@ -1,4 +1,4 @@
-"""What a whole algorithm has to do, whatever it is made of."""
+"""Checks of a whole algorithm, whatever parts it has."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Checked(NamedTuple):
 
 
 class DoesNotApply(Exception):
-    """A check says nothing of this algorithm."""
+    """Raised by a check that does not apply to the algorithm."""
 
 
 class Case(NamedTuple):
