@@ -40,7 +40,7 @@ NO_DIGEST = "0" * 64  # in the place of a digest while it is computed
 
 LOCK = ".lock"  # in a folder while a process writes there
 END = 22  # bytes of the last record of a zip file, which has the number of the others
-PART = re.compile(r"\..+\.[0-9a-f]{12}\.part")  # what :func:`_beside` returns
+PART = re.compile(r"\..+\.[0-9a-f]{12}\.part")  # what :func:`_unique` returns
 
 
 @contextlib.contextmanager
@@ -202,7 +202,7 @@ def replace(path: Path, content: Any, new: bool = False) -> None:
                 part.unlink()
 
 
-def _beside(path: Path) -> Path:
+def _unique(path: Path) -> Path:
     """A unique temporary name in the same folder."""
     return path.with_name(f".{path.name[:200]}.{secrets.token_hex(6)}.part")
 
@@ -210,7 +210,7 @@ def _beside(path: Path) -> Path:
 def _begun(path: Path) -> tuple[Path, BinaryIO]:
     """A new temporary file in the same folder, locked until it is closed or its writer dies."""
     while True:
-        part = _beside(path)
+        part = _unique(path)
         file = open(part, "xb")  # noqa: SIM115 -- the caller closes it
         if fcntl is not None:
             with contextlib.suppress(OSError):  # some network file systems have no locks
