@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from jaxfl.algorithms.numbers import ASKED_SIZE
 from jaxfl.algorithms.registry import algorithm as by_name
 from jaxfl.algorithms.resolution import resolve
 from jaxfl.core.checks import one_problem
@@ -62,7 +63,7 @@ def with_budgets(
         require(each > 0, lambda: f"of client {client} allows no release", way, eps=each)
     facts, usual = facts_of(problem, rounds), by_name(name, **(parts or {}))
     values = resolve(usual, {**numbers, "eps": max(eps)}, facts).values
-    left = {*NOISE, *(("omega",) if "k" in values else ())}
+    left = {*NOISE, *(ASKED_SIZE if "k" in values else ())}
     fixed = {n: v for n, v in values.items() if n in usual.names - left}  # for one eps, or another
     sigma = {e: float(resolve(usual, {**fixed, "eps": e}, facts).values["sigma"]) for e in {*eps}}
     least = sigma[max(eps)]

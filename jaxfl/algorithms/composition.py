@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jaxfl.algorithms.numbers import ASKED_OMEGA, PRIVACY, WAYS, Draft, achieved, applies, resolved
+from jaxfl.algorithms.numbers import ASKED_SIZE, PRIVACY, WAYS, Draft, achieved, applies, resolved
 from jaxfl.algorithms.resolution import GIVEN, noised
 from jaxfl.algorithms.roles import check_parts
 from jaxfl.algorithms.standing import derived, ours, own_rounds
@@ -72,9 +72,9 @@ def compose(
     owners = body.roles.values()
     table = _table(name, (param for one in owners for param in getattr(one, "params", ())))
     read = (*table, "gradient_bound", *reads)  # which estimators read where it is given
-    # omega is another way to say k, and an aggregation settles its own values once the noise is known
+    # omega and share are other ways to say k; an aggregation settles its own values once the noise is known
     later = () if aggregation is None else tuple(param.name for param in aggregation.params)
-    needs = tuple(name for name in table if name not in ("omega", *later, *follows))
+    needs = tuple(name for name in table if name not in (*ASKED_SIZE, *later, *follows))
     table = _table(name, (*table.values(), *params))
     summed = aggregation is not None and aggregation.hides and not body.mechanism.central
     if summed or body.mechanism.coupled:
@@ -115,7 +115,7 @@ class Rules(NamedTuple):
     finish: Callable[[Draft, Noise, ProblemFacts], None] | None
 
     def sized(self, given: Mapping[str, Any], facts: ProblemFacts) -> Plan:
-        """An omega that ``plan`` left alone decides what the compressor makes of it."""
+        """An omega or a share that ``plan`` left alone decides what the compressor makes of it."""
         found, compressor = self.plan(given, facts), self.body.compressor
         own = self.body.mechanism
         require(
@@ -124,13 +124,14 @@ class Rules(NamedTuple):
             "give one for each",
             mechanism=own.name,
         )
-        if found.sources.get("omega") != GIVEN:
+        word = next((word for word in ASKED_SIZE if found.sources.get(word) == GIVEN), "")
+        if not word:
             return found
-        made = resolved(compressor, given, facts.d)
+        made = resolved(compressor, given, facts.d, self.body.uploads)
         values = {**found.values, **made}
         values["omega"] = asked(compressor, "omega", facts.d, values)
-        why = dict.fromkeys(made, Source(Origin.THEOREM, ASKED_OMEGA))
-        sources = {**found.sources, **why, "omega": achieved(compressor, asked=True)}
+        why = dict.fromkeys(made, Source(Origin.THEOREM, ASKED_SIZE[word]))
+        sources = {**found.sources, **why, "omega": achieved(compressor, word == "omega")}
         return found._replace(values=values, sources=sources)
 
     def capacity(self, values: Mapping[str, Any], facts: ProblemFacts) -> dict[str, int]:

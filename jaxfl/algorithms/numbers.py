@@ -39,7 +39,7 @@ from jaxfl.rounds.federated import Federated
 from jaxfl.rounds.gossip import Gossip, Rule
 
 __all__ = [
-    "ASKED_OMEGA",
+    "ASKED_SIZE",
     "DIFFERENCES",
     "EPS",
     "GAP",
@@ -80,7 +80,9 @@ WAYS = {
 DIFFERENCES = "which bounds differences of gradients by those of one record"
 GROUP = "jaxfl.privacy.of_group"
 UNKNOWN = "L of this model is unknown"
-ASKED_OMEGA = "from the given omega"
+ASKED_SIZE = {
+    name: f"from the given {name}" for name in ("omega", "share")
+}  # other words for a size
 EPS = 5.0  # where no way to set the noise is given
 
 
@@ -105,7 +107,7 @@ class Network(Parts, total=False):
 
 def achieved(compressor: Compressor, asked: bool) -> Source:
     """The source of an omega that the compressor's own hyper-parameters give, for an ``asked`` one."""
-    own = [param.name for param in compressor.params if param.name != "omega"]
+    own = [param.name for param in compressor.params if param.name not in ASKED_SIZE]
     which = " and ".join(own) or "the compressor"
     return Source(Origin.THEOREM, f"given, as near as {which} allows" if asked else f"from {which}")
 
@@ -197,8 +199,14 @@ def _right_in_the_mean(chosen: Compressor | None, receiver: Channel | Rule) -> N
     )
 
 
-def resolved(compressor: Compressor, values: Mapping[str, Any], d: int) -> dict[str, Any]:
-    """Return the values that a compressor resolves, each in the range of its hyper-parameter."""
+def resolved(
+    compressor: Compressor, values: Mapping[str, Any], d: int, uploads: int
+) -> dict[str, Any]:
+    """Return the values that a compressor resolves, each in the range of its hyper-parameter.
+
+    A share is that of all ``uploads`` of a client in a round.
+    """
+    values = {n: v / uploads if n == "share" else v for n, v in values.items()}
     found: dict[str, Any] = asked(compressor, "resolve", values, d)
     names = {param.name for param in compressor.params}
     try:
@@ -266,7 +274,7 @@ class Draft:
     def parts(self, body: Federated | Gossip, facts: ProblemFacts) -> None:
         """What compressor and participation need; of a network's absolute errors there is no omega."""
         given = "omega" in self
-        self.code(body.compressor, facts)
+        self.code(body.compressor, facts, body.uploads)
         if not (body.absolute and body.compressor.absolute):
             omega = asked(body.compressor, "omega", facts.d, self.values)
             self.set("omega", omega, achieved(body.compressor, given))
@@ -285,10 +293,10 @@ class Draft:
                 "sets: give it."
             )
 
-    def code(self, compressor: Compressor, facts: ProblemFacts) -> None:
-        """What the compressor makes of an omega, or its defaults."""
+    def code(self, compressor: Compressor, facts: ProblemFacts, uploads: int = 1) -> None:
+        """What the compressor makes of an omega or a share, or its defaults."""
         words = {param.name: param.default for param in compressor.params}
-        for name, value in resolved(compressor, self.values, facts.d).items():
+        for name, value in resolved(compressor, self.values, facts.d, uploads).items():
             require(
                 name == "omega" or self.values.get(name, value) == value,
                 lambda: (
@@ -297,8 +305,8 @@ class Draft:
                 "let its resolve fill in what is missing, and raise for what does not fit",
                 **{name: self.values.get(name)},
             )
-            if "omega" in self:
-                self.theorem(name, value, ASKED_OMEGA)
+            for word in ASKED_SIZE.keys() & self.values.keys():
+                self.theorem(name, value, ASKED_SIZE[word])
             self.default(name, value, words.get(name, ""))
 
     def clip(self, private: bool) -> float:

@@ -4,6 +4,8 @@ Unless its docstring says otherwise, a compressor has E C(v) = v and
 E |C(v) - v|^2 <= omega |v|^2.  It has up to two stages, see :class:`jaxfl.core.types.Compressor`: it
 chooses coordinates without looking at v, then a code acts on the chosen values.  A sparsifier is set
 by ``k``, the coordinates that it sends, or by ``omega``, from which k = max(1, round(d / (1 + omega))).
+Whatever has a size, biased or not, is also set by ``share``, the bits of a message over the 32 d of a dense
+vector, and then sends as many as it can of at most these.
 
 A float counts as 32 bits.  A position costs ceil(log2 d) bits; with ``indices=False`` both ends
 derive positions from a shared seed, and they cost nothing, nor do they where k = d.  Constructors are
@@ -72,6 +74,12 @@ SKETCH_COLUMNS = Param("sketch_columns", "columns c of a count sketch", low=1, i
 
 Code = Callable[[Key, Array, Hyper], Array]
 Resolve = Callable[[Values, int], dict[str, Any]]
+SHARE = Param(
+    "share",
+    "bits of a client in a round over the 32 d of one uncompressed message; sets the size of messages",
+    high=1.0,
+    open_low=True,
+)
 _KEEP = Param("keep", "probability that a message is sent", high=1.0, open_low=True)
 _OMEGA = Param(
     "omega",
@@ -163,10 +171,10 @@ def lazy() -> Compressor:
         return Draw(index, jnp.where(sent, jnp.ones(d) / p, 0))
 
     def resolve(given: Values, d: int) -> dict[str, Any]:
-        values = _one_of("lazy", given, _KEEP, _OMEGA)
+        values = _one_of("lazy", given, _KEEP, _OMEGA, SHARE)
         if "omega" in values:
             return {"keep": 1 / (1 + np.asarray(values["omega"], np.float64))[()]}
-        return {"keep": values.get("keep", 0.5)}
+        return {"keep": values.get("keep", values.get("share", 0.5))}
 
     return Compressor(
         "lazy",
@@ -177,6 +185,7 @@ def lazy() -> Compressor:
         params=(
             _KEEP,
             _OMEGA._replace(doc="variance omega of the compressor; sets keep = 1 / (1 + omega)"),
+            SHARE,
         ),
         distinct=True,
     )
@@ -187,7 +196,7 @@ def _scaled(index: Array, live: Array, d: int, k: Any) -> Draw:
 
 
 def _sparsifier(name: str, select: Callable[[Key, int, Hyper], Draw], indices: bool) -> Compressor:
-    return Compressor(
+    made = Compressor(
         name,
         select=select,
         omega=lambda d, values: d / float(values["k"]) - 1.0,
@@ -199,6 +208,7 @@ def _sparsifier(name: str, select: Callable[[Key, int, Hyper], Draw], indices: b
         scalars=True,
         distinct=True,
     )
+    return _sized(made, KEPT)
 
 
 # --- codes of the chosen coordinates -------------------------------------------------------------
@@ -350,7 +360,7 @@ def _quantizer(
     name: str, code: Code, omega: Callable[[int, Values], float], levels: Param, default: int
 ) -> Compressor:
     """A code of the norm, and of a sign and a level for each coordinate."""
-    return Compressor(
+    made = Compressor(
         name,
         code=_jumps(name, code),
         omega=omega,
@@ -359,6 +369,7 @@ def _quantizer(
         params=(levels,),
         scalars=True,
     )
+    return _sized(made, levels)
 
 
 # --- codes of the whole vector -------------------------------------------------------------------
@@ -413,7 +424,7 @@ def top_k() -> Compressor:
         place = jnp.where(jnp.arange(slots) < hp["k"], index, v.size)
         return jnp.zeros_like(v).at[place].set(v[index], mode="drop")
 
-    return Compressor(
+    made = Compressor(
         "top_k",
         code=code,
         omega=lambda d, values: 1 - float(values["k"]) / d,
@@ -424,6 +435,7 @@ def top_k() -> Compressor:
         unbiased=False,
         scalars=True,
     )
+    return _sized(made, KEPT)
 
 
 @made
@@ -456,7 +468,7 @@ def count_sketch() -> Compressor:
         return FLOAT * float(values["sketch_rows"]) * float(values["sketch_columns"]), 0.0
 
     defaults = {SKETCH_ROWS: lambda d: 1, SKETCH_COLUMNS: lambda d: max(1, d // 20)}
-    return Compressor(
+    made = Compressor(
         "count_sketch",
         code=code,
         omega=omega,
@@ -466,6 +478,7 @@ def count_sketch() -> Compressor:
         params=(SKETCH_ROWS, SKETCH_COLUMNS),
         scalars=True,
     )
+    return _sized(made, SKETCH_COLUMNS)
 
 
 # --- composition ---------------------------------------------------------------------------------
@@ -499,7 +512,7 @@ def compose(outer: Compressor, inner: Compressor) -> Compressor:
     require(
         unbiased, lambda: f"{name}: a biased compressor is composed with no other", "take it alone"
     )
-    clash = {p.name for p in outer.params} & {p.name for p in inner.params}
+    clash = {p.name for p in outer.params} & {p.name for p in inner.params} - {"share"}
     require(
         not clash,
         lambda: f"{name} has two parts with {', '.join(sorted(clash))}",
@@ -532,8 +545,8 @@ def compose(outer: Compressor, inner: Compressor) -> Compressor:
     def capacity(values: Values, facts: ProblemFacts) -> dict[str, int]:
         return inner.capacity(values, facts) | outer.capacity(values, facts)
 
-    params = tuple(p for p in inner.params + outer.params if p.name != "omega")
-    return Compressor(
+    params = tuple(p for p in inner.params + outer.params if p.name not in ("omega", "share"))
+    made = Compressor(
         name,
         select=inner.select,
         code=code,
@@ -546,9 +559,47 @@ def compose(outer: Compressor, inner: Compressor) -> Compressor:
         scalars=inner.scalars and outer.scalars,
         distinct=inner.distinct,
     )
+    sizes = [p for p in params if p.name in ("k", "levels", "sketch_columns")]
+    return _sized(made, sizes[0]) if sizes else made
 
 
 # --- on the host ---------------------------------------------------------------------------------
+
+
+def _sized(made: Compressor, size: Param) -> Compressor:
+    """A compressor that also takes a ``share``: the largest ``size`` whose messages have no more bits."""
+
+    def resolve(given: Values, d: int) -> dict[str, Any]:
+        rest = {name: value for name, value in given.items() if name != "share"}
+        if "share" not in given:
+            return made.resolve(rest, d)
+        check((SHARE,), {"share": given["share"]}, made.name)
+        other = {n: given[n] for n in (size.name, "omega") if n in given}
+        at_most_one(share=given["share"], **dict([*other.items()][:1]))
+        values = made.resolve(rest, d)
+        most = int(min(size.high, 2**16 if size.name == "levels" else d))
+
+        def bits(count: int) -> float:
+            message, coordinate = made.bits(d, {**values, size.name: count})
+            return message + coordinate * count * (made.select is not None)
+
+        def fitted(share: float) -> int:
+            room = share * FLOAT * d * (1 + 1e-9)
+            low, high = 1, most + 1  # positions cost nothing where all coordinates are sent
+            why = f"is less than {bits(1) / (FLOAT * d):.4g}, the least of {made.name} with d = {d}"
+            require(bits(1) <= room, why, "ask for more", share=share)
+            if bits(most) <= room:
+                return most
+            while high - low > 1:
+                middle = (low + high) // 2
+                low, high = (
+                    (middle, high) if middle < most and bits(middle) <= room else (low, middle)
+                )
+            return low
+
+        return {**values, size.name: whole(np.vectorize(fitted, [int])(given["share"]))}
+
+    return made._replace(resolve=resolve, params=(*made.params, SHARE))
 
 
 def position_bits(d: int, values: Values) -> float:

@@ -285,9 +285,11 @@ def scene(grid: Grid, *, shaded: bool = True, whole: bool = False) -> Scene:
 
 
 def _free(grid: Grid) -> list[str]:
-    """Axes with more than one value that some algorithm has, eps and omega first, then numbers."""
+    """Axes with more than one value that some algorithm has: eps, sizes of messages, other numbers."""
     several = [name for name in grid.several() if name != "algorithm"]
-    return sorted(several, key=lambda n: (n != "eps", n != "omega", not _numeric(grid, n)))
+    return sorted(
+        several, key=lambda n: (n != "eps", n not in ("omega", "share"), not _numeric(grid, n))
+    )
 
 
 def _numeric(grid: Grid, name: str | None) -> bool:

@@ -318,7 +318,7 @@ def _axes(grid: Grid) -> list[Column]:
     if "used_omega" in cells:  # 0 is that of no compressor
         cells = cells.assign(used_omega=cells["used_omega"].where(cells["used_omega"] > 0))
     swept = {*grid.axes, *chosen}
-    for name in ("lr", *(() if swept & {"k", "omega"} else ("k", "omega"))):
+    for name in ("lr", *(() if swept & {"k", "omega", "share"} else ("k", "omega"))):
         if name not in swept and f"used_{name}" in cells and cells[f"used_{name}"].notna().any():
             of = f" of {grid.about['facts'].get('d', 'd')}" * (name == "k")
             heads[f"used_{name}"] = grid.short(name) + of

@@ -14,6 +14,7 @@ NAMES = {
     "lr": "step size",
     "clip": "clip bound",
     "clip_by": "clip by",
+    "share": "share of bits",
     "batch": "batch size",
     "utility": "utility (running mean of ‖∇f‖²)",
     "grad_norm": "gradient norm",

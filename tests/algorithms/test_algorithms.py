@@ -113,6 +113,9 @@ def test_sizes_of_a_users_own_composition_are_checked() -> None:
     assert (found.values["k"], found.sources["k"]) == (4, "from the given omega")
     assert (found.values["omega"], found.sources["omega"]) == (1.0, "given, as near as k allows")
     assert found.totals["uplink_bits"] == run("random_k", k=4).totals["uplink_bits"]
+    found = run("top_k", share=0.5)
+    assert (found.values["k"], found.sources["k"]) == (3, "from the given share")
+    assert found.totals["uplink_bits"] == run("top_k", k=3).totals["uplink_bits"]
     refused(lambda: run("random_k", k=3, omega=1.0), "are both given")
 
 

@@ -206,6 +206,47 @@ def test_resolve():
     assert cs.compressor("qsgd+random_k").resolve({"k": 5}, 64) == {"k": 5, "levels": 16}
 
 
+SIZED = {
+    "k": ("random_k", "top_k", "bernoulli", "qsgd+random_k"),
+    "levels": ("qsgd", "natural_dithering"),
+    "sketch_columns": ("count_sketch",),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "size"), [(name, size) for size, names in SIZED.items() for name in names]
+)
+def test_a_share_of_the_bits_sets_the_size(name, size):
+    """The largest whose message has no more bits than that share of 32 d, by counting up."""
+    made = cs.compressor(name)
+    usual = made.resolve({}, D)
+    most = {"qsgd": 2**16}.get(name, 64)
+
+    def bits(n):
+        message, each = made.bits(D, {**usual, size: n})
+        return message + each * (n if made.select else 0)
+
+    for share in (0.15, 0.3, 1.0):
+        fit = [n for n in range(1, most + 1) if bits(n) <= share * 32 * D]
+        assert made.resolve({"share": share}, D) == {**usual, size: fit[-1]}
+    both = made.resolve({"share": np.array([0.15, 1.0])}, D)[size]
+    assert both.tolist() == [made.resolve({"share": s}, D)[size] for s in (0.15, 1.0)]
+
+
+@pytest.mark.plain
+def test_algorithms_of_one_share_send_as_many_bits():
+    """With a biased compressor, or two messages a round, too."""
+    problem = a_problem(d=40)
+    shares = {}
+    for made in ("soteriafl_sgd", "ef21", "porter_dp"):
+        given = {"sigma": 0.1, "batch": 4} if made in ("soteriafl_sgd", "porter_dp") else {}
+        run = jaxfl.simulate(made, problem, KEY, 4, share=0.5, lr=0.1, **given)
+        dense = 32 * problem.model.dim * problem.n * 4
+        shares[run.algorithm.name] = run.totals["uplink_bits"] / dense
+        assert run.sources["k"] == "from the given share"
+    assert all(0.4 < share <= 0.5 for share in shares.values()), shares
+
+
 def resolved(name, **given):
     return lambda: cs.compressor(name).resolve(given, 64)
 
@@ -223,6 +264,13 @@ test_mistakes = refusals(
     (resolved("random_k", k=65), "k = 65 must be at least 1 and at most 64"),
     (resolved("bernoulli", k=2.5), "whole number"),
     (resolved("random_k", k=2, omega=3), "both given"),
+    (resolved("top_k", k=2, share=0.3), "share = 0.3 and k = 2 are both given"),
+    (resolved("random_k", omega=2, share=0.3), "share = 0.3 and omega = 2 are both given"),
+    (
+        resolved("qsgd", share=0.01),
+        "share = 0.01 is less than 0.07812, the least of qsgd with d = 64",
+    ),
+    (resolved("random_k", share=1.1), "share = 1.1 must be above 0 and at most 1"),
     (named("rand_k"), "did you mean 'random_k'"),
     (named("random_k", k=3), "^k = 3 is a hyper-parameter of random_k: give it"),
     (named("random_k+qsgd"), "write qsgd.random_k"),

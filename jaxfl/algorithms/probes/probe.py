@@ -21,7 +21,9 @@ from jaxfl.privacy.events import Kind, Standing
 __all__ = ["probed"]
 
 SETTINGS = 8  # of the parts' own numbers
-SIZES = frozenset({"k", "omega"})  # of messages, which are selected with the numbers of the run
+SIZES = frozenset(
+    {"k", "omega", "share"}
+)  # of messages, which are selected with the numbers of the run
 _known: dict[Hashable, Standing] = {}  # by the code of the parts, and by what else a probe reads
 
 
