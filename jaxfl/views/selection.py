@@ -161,7 +161,7 @@ def publishing(grid: Grid) -> tuple[str, str]:
     own, deltas = ", if only this run is published" * several, grid.cells["delta_of_eps"].dropna()
     each = " to ".join(number(delta) for delta in dict.fromkeys((deltas.min(), deltas.max())))
     levels = {number(eps) for eps in grid.cells["proven_eps"][_proven(grid.cells)]}
-    whom = {what.partition(", from ")[0] for what in grid.cells["protects"] if what}
+    whom = {what for what in grid.cells["protects"] if what}
     which = f"ε = {min(levels)}" if len(levels) == 1 else "Each ε"
     of = "".join(f", for {one}" for one in whom if len(whom) == 1)
     alone = f"{which} at δ = {each}{of}{own}." if len(deltas) else ""
