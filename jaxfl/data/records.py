@@ -158,7 +158,6 @@ def from_clients(
     64-bit integers become int32: what JAX computes with by default.  A number that becomes 0 is an error
     where a row or a column holds no other; next to larger ones, which are rounded by more, it is harmless.
     """
-    gathered(arrays, test)
     kind = None if dtype is None else float_type(dtype)
     instance("name", name, str, "name the data in words")
     require(isinstance(stacked, bool), "must be True or False", stacked=stacked)
@@ -185,6 +184,7 @@ def from_clients(
         if isinstance(test, Mapping):
             names_of(test)
         sortable(*each, test)
+        gathered(*each, test)
         if each and all(map(is_frame, each)):
             several = "names a column of one table, and these are several, each one client"
             require(client is None, several, "leave it out", client=client)
@@ -604,6 +604,7 @@ def _from_stacked(
     tree: PyTree, count: Iterable[int] | None, kind: np.dtype[Any] | None
 ) -> tuple[PyTree, Any]:
     sortable(tree)
+    gathered(tree)
     given, treedef = _flatten(tree)
     paths = _paths(tree, "The stacked data")
     leaves = [_number(leaf, path, kind) for leaf, path in zip(given, paths, strict=True)]
