@@ -7,11 +7,11 @@
 * :mod:`~jaxfl.algorithms.resolution` -- from what a user gives to what a round reads
 * :mod:`~jaxfl.algorithms.traced` -- hyper-parameters that the user's program traces
 * :mod:`~jaxfl.algorithms.defaults` -- the defaults of hyper-parameters in words
-* :mod:`~jaxfl.algorithms.numbers` -- what the rules of all papers share
-* :mod:`~jaxfl.algorithms.roles` -- what may stand in each role of an algorithm
+* :mod:`~jaxfl.algorithms.numbers` -- helpers that the rules of all papers share
+* :mod:`~jaxfl.algorithms.roles` -- the roles of an algorithm, and the types and names of their parts
 * :mod:`~jaxfl.algorithms.trial` -- a trial of the user's own parts before anything is compiled
-* :mod:`~jaxfl.algorithms.bounds` -- records of a bound beside a measured curve, and shared checks
-* :mod:`~jaxfl.algorithms.paper` -- what a paper's folder declares as its ``PAPER``
+* :mod:`~jaxfl.algorithms.bounds` -- records and checks that convergence bounds share
+* :mod:`~jaxfl.algorithms.paper` -- the record ``PAPER`` that each paper's folder declares
 
 Every folder is one paper, or one kind of comparators; :data:`~jaxfl.algorithms.registry.PAPERS` has them.
 """

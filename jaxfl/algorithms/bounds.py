@@ -1,4 +1,4 @@
-"""What bounds are computed from, what they come to, and what several of them ask for."""
+"""Convergence bounds: the records of their inputs and results, and the checks that several share."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ __all__ = [
     "Family",
     "Measured",
     "assumed",
+    "covers",
     "no_lam",
     "numbers",
     "parts",
-    "speaks",
     "unconstrained",
 ]
 
@@ -35,7 +35,7 @@ CLOSE = 1 + 1e-6  # float32 numbers meet a condition with equality
 
 class Bound(NamedTuple):
     """``values`` bound the running mean of ``metric`` after ``rounds``, or ``metric`` itself where
-    they are one; None: the theorem is silent, or an order."""
+    they are one; None: the theorem does not apply, or gives an order only."""
 
     metric: str
     label: str
@@ -45,7 +45,7 @@ class Bound(NamedTuple):
 
 
 class Case(NamedTuple):
-    """What is known of a run before it starts."""
+    """A run's settings, which are known before it starts."""
 
     algorithm: str
     parts: Mapping[str, str]
@@ -63,7 +63,7 @@ class Case(NamedTuple):
 
 
 class Measured(NamedTuple):
-    """What of a run's result enters its bounds."""
+    """The measurements of a run that its bounds read."""
 
     rounds: Array
     start: float  # the loss at x_0
@@ -96,17 +96,17 @@ def numbers(case: Case) -> None:
         raise InputError("The bound is for one step size, and lr is a schedule: give a number.")
 
 
-def speaks(holds: bool, theorem: str, of: str, here: str) -> None:
-    """Raise unless a theorem speaks of what there is."""
+def covers(holds: bool, theorem: str, of: str, here: str) -> None:
+    """Raise unless an assumption ``of`` a theorem ``holds``; ``here`` describes the run."""
     if not holds:
-        raise InputError(f"{theorem} speaks of {of}, and {here}: leave it, or the bound, out.")
+        raise InputError(f"{theorem} assumes {of}, and {here}: leave it, or the bound, out.")
 
 
 def parts(case: Case, theorem: str, **wanted: tuple[str, ...]) -> None:
     for role, names in wanted.items():
         found = case.parts.get(role, names[0])
         of = f"{role} = {' or '.join(names)}"
-        speaks(found in names, theorem, of, f"{role} = {found!r} here")
+        covers(found in names, theorem, of, f"{role} = {found!r} here")
 
 
 def unconstrained(case: Case, theorem: str) -> None:
@@ -115,7 +115,7 @@ def unconstrained(case: Case, theorem: str) -> None:
     what = "no diameter" if D is None else f"diameter {D:.4g}"
     free = D is None and not case.facts.get("constrained")
     of = "models that no projection keeps in a set"
-    speaks(free, theorem, of, f"this one's set has {what}")
+    covers(free, theorem, of, f"this one's set has {what}")
 
 
 def no_lam(case: Case, lam: float | None) -> None:
@@ -129,4 +129,4 @@ def no_lam(case: Case, lam: float | None) -> None:
 def assumed(case: Case, measured: Measured, *more: str) -> str:
     said = [*more, f"L = {case.L:.4g}"]
     whole = ", the regularizer's included" if measured.regularized else ""
-    return f"with {', '.join(said[:-1])} and {said[-1]}; it speaks of gradients that are not clipped{whole}"
+    return f"with {', '.join(said[:-1])} and {said[-1]}; it assumes gradients that are not clipped{whole}"

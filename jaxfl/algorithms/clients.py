@@ -1,4 +1,4 @@
-"""What the rounds of an algorithm with a trusted server release about all records of one client."""
+"""The privacy event, about all records of one client, of rounds with a trusted server."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def of_a_server(
     if clients.scheme == "without_replacement":
         adjacency = "replace_one"
         # An epoch that goes on from turn to turn remembers earlier cohorts.  In those of a fixed size
-        # who takes part depends on who else does, so that hidden memories tell of the client.
+        # who takes part depends on who else does: hidden memories depend on the client.
         sampler = body.estimator.sampler
         if fresh or sampler.fresh or sampler.whole:
             rows, share = events.Sampling("without_replacement", n, r), S

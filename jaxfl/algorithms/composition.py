@@ -108,7 +108,7 @@ def compose(
 
 
 class Rules(NamedTuple):
-    """What a composition adds to the user's ``plan`` and ``finish``."""
+    """The rules of a composition: the user's ``plan`` and ``finish``, and those of the body's parts."""
 
     body: AnyBody
     plan: Callable[[Mapping[str, Any], ProblemFacts], Plan]
@@ -170,7 +170,7 @@ class Rules(NamedTuple):
         return Cost(body.uploads * message, coordinate, down, dense)
 
     def finished(self, plan: Plan, noise: Noise, facts: ProblemFacts) -> Resolved:
-        """What follows from the noise, and what an aggregation settles once it is known."""
+        """Resolve the values that depend on the noise, with the defaults of an aggregation."""
         draft, body = Draft(*noised(plan, noise), plan.asked), self.body
         if self.finish is not None:
             self.finish(draft, noise, facts)
@@ -295,7 +295,7 @@ def stored(algorithm: Algorithm, storage: str) -> Algorithm:
     """Return the algorithm with clients' memory stored as :mod:`jaxfl.parts.storage` names it.
 
     Raise where nothing may be rounded, and where a server that keeps the mean of its clients' shifts
-    sees no single message, so that it cannot know what rounding made of each.
+    sees no single message: it cannot know how each was rounded.
     """
     known("storage", storage, STORAGES)
     body: Any = algorithm.body

@@ -1,4 +1,4 @@
-"""What the rules of algorithms share: the user's values first, then the paper's, then defaults."""
+"""Helpers of the rules of algorithms: the user's values first, then the paper's, then defaults."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ EPS = 5.0  # where no way to set the noise is given
 
 
 class Parts(TypedDict, total=False):
-    """What a user may exchange, as far as an algorithm allows it; most parts also by name."""
+    """Parts that a user may exchange, as far as an algorithm allows it; most of them also by name."""
 
     compressor: Compressor | str
     sampler: Sampler | str
@@ -100,7 +100,7 @@ class Parts(TypedDict, total=False):
 
 
 class Network(Parts, total=False):
-    """What a user may exchange in an algorithm without a server."""
+    """Parts that a user may exchange in an algorithm without a server."""
 
     graph: graphs.Graph | str
 
@@ -263,7 +263,7 @@ class Draft:
 
     @property
     def eps(self) -> float:
-        """What schedules in eps are made for."""
+        """The eps for which schedules in eps are made."""
         return self.asked.eps if isinstance(self.asked, Eps) else EPS
 
     @property
@@ -272,7 +272,7 @@ class Draft:
         return "" if isinstance(self.asked, Eps) else f", for eps = {EPS:g}"
 
     def parts(self, body: Federated | Gossip, facts: ProblemFacts) -> None:
-        """What compressor and participation need; of a network's absolute errors there is no omega."""
+        """Set the hyper-parameters of compressor and participation; absolute errors have no omega."""
         given = "omega" in self
         self.code(body.compressor, facts, body.uploads)
         if not (body.absolute and body.compressor.absolute):
@@ -294,7 +294,7 @@ class Draft:
             )
 
     def code(self, compressor: Compressor, facts: ProblemFacts, uploads: int = 1) -> None:
-        """What the compressor makes of an omega or a share, or its defaults."""
+        """Set the compressor's own hyper-parameters, from an omega or a share, or by default."""
         words = {param.name: param.default for param in compressor.params}
         for name, value in resolved(compressor, self.values, facts.d, uploads).items():
             require(
@@ -314,8 +314,7 @@ class Draft:
         bounded = math.isfinite(self.values.get("clip", 1.0)) or isinstance(self.asked, Sigma)
         if private and not bounded:
             raise InputError(
-                "clip = inf bounds no example, so that no noise is enough for any eps: give a finite "
-                "clip."
+                "clip = inf bounds no example, and no noise is enough for any eps: give a finite clip."
             )
         self.default("clip", 1.0 if private else math.inf)
         G = float(self.values["clip"])
@@ -364,7 +363,7 @@ class Draft:
             self.asked = Eps(EPS)
 
     def private(self, body: Federated | Gossip, facts: ProblemFacts) -> tuple[float, float]:
-        """What every private algorithm of known G and L takes; returns both."""
+        """Set what every private algorithm with clip G and smoothness L needs; return G and L."""
         G = self.clip(True)
         self.parts(body, facts)
         L = self.smoothness(facts)

@@ -1,4 +1,4 @@
-"""What a paper's folder declares: its algorithms, its bounds, and the systems that the paper names."""
+"""The record that each paper's folder declares: algorithms, bounds, and systems that the paper names."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Paper(NamedTuple):
     """``PAPER`` of each folder of :mod:`jaxfl.algorithms`.
 
     ``module`` holds the constructors of its algorithms, named by ``__all__``.  ``bounds`` maps names of
-    algorithms to the theorems that can be drawn beside their runs.  A system may run an algorithm of
+    algorithms to the theorems that can be drawn with their runs.  A system may run an algorithm of
     another folder.
     """
 

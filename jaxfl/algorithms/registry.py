@@ -56,7 +56,7 @@ PAPERS: tuple[Paper, ...] = tuple(
         andrew,
     )
 )
-PARTS = frozenset({*ROLES, "storage", "clipping"})  # exchanged by name beside hyper-parameters
+PARTS = frozenset({*ROLES, "storage", "clipping"})  # exchanged by name, among hyper-parameters
 ALGORITHMS: dict[str, Callable[..., Algorithm]] = {}
 TABLES: dict[str, dict[str, Callable[..., Any]]] = {  # of what has a name, by its kind
     "algorithm": ALGORITHMS,
@@ -166,7 +166,7 @@ def algorithm(name: str, **parts: Any) -> Algorithm:
 
 
 def _made(make: Callable[..., Algorithm], parts: tuple[tuple[str, Any], ...]) -> Algorithm:
-    """Equal calls give one algorithm, as jaxfl's own do, so that compiled programs are found again.
+    """Make an algorithm; equal calls give the same one, by which compiled programs are found again.
 
     It has the name of the function, also where that only changes a part of another algorithm.
     """

@@ -229,7 +229,7 @@ def _calibrated(
     event, values = algorithm.event, plan.values
     if event is None:
         raise InputError(
-            f"{algorithm.name} does not describe what it releases, so that no noise can be calibrated "
+            f"{algorithm.name} does not describe what it releases, and no noise can be calibrated "
             f"for eps = {eps:g}: give it an event, or give sigma."
         )
     if "noise_constant" in plan.given:

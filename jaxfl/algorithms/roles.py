@@ -1,4 +1,4 @@
-"""What may stand in each role of an algorithm."""
+"""The roles of an algorithm, and the types and names of their parts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What may be said of an algorithm's privacy: proven, stated by the user, or nothing.
+"""The standing of an algorithm's privacy: proven, stated by the user, or neither.
 
 A proof covers a composition whose rounds, event and parts are jaxfl's own, as far as the proof rests on
 them [:mod:`jaxfl.core.provenance`].  Where each client adds its own noise and every message is seen,
@@ -127,7 +127,7 @@ def holds_data(part: Any) -> str:
 
 
 def undeclared(body: Any, role: str, part: Any) -> str:
-    """What a part of the user's own lacks for a proof, in words; empty if nothing."""
+    """The declaration that a user's part lacks for a proof, in words; empty if it lacks none."""
     if role == KERNEL:
         plain = type(part.kernel) is Kernel and part.kernel.layers == 1
         return "" if plain else "has a type of its own, or clips layer by layer"
@@ -151,7 +151,7 @@ def undeclared(body: Any, role: str, part: Any) -> str:
 
 
 def _of_estimator(part: Estimator) -> str:
-    """What an estimator lacks: an event reads its terms at the numbers of the run."""
+    """The same of an estimator, whose terms an event reads at the numbers of the run."""
     if not transcript.forgets(part):
         return "remembers what no term declares"
     if part.pace is not None:
@@ -186,7 +186,7 @@ def _key(algorithm: Algorithm) -> Hashable:
 
 
 def _foreign(algorithm: Algorithm, problem: Problem | None) -> Iterator[str]:
-    """What a proof rests on, jaxfl did not make, and no declaration makes up for, in words."""
+    """Name what no proof covers: code on which a proof would rest, neither jaxfl's nor declared."""
     key, body = _key(algorithm), algorithm.body
     if not provenance.own_body(body):
         yield f"the body of {algorithm.name!r}, which is not jaxfl's own"

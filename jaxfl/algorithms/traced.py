@@ -85,7 +85,7 @@ class _Host(NamedTuple):
     names: tuple[str, ...]
 
     def numbers(self, given: Numbers) -> list[np.ndarray[Any, Any]]:
-        """What follows from these values, rounded as rounds read it; noise is rounded up."""
+        """The resolved numbers for these values, rounded as rounds read them; noise is rounded up."""
         values = _resolved(self.algorithm, {**self.known, **given}, self.facts, self.noise).values
         self.check(values)
         out = []

@@ -80,7 +80,7 @@ def test_a_theorem_is_silent_where_its_condition_fails(tmp_path: Path) -> None:
     assert f"{most:.3g} is needed" in found.note
     assert bounds(result(lr=most)[1])[0].values is not None
     figure = plots.curves(ds, tmp_path / "a.png", bounds=[found])
-    assert "is silent" in "\n".join(text.get_text() for text in figure.texts)
+    assert "does not apply" in "\n".join(text.get_text() for text in figure.texts)
 
 
 UNKNOWN = Measured(np.ones(1), 1.0, 0.0, False)
@@ -106,7 +106,7 @@ SOME = "everyone or uniform, .* = {!r} here"
     [
         ("fedprox", {}, LOCAL, "No bound is known"),
         ("soteriafl_sgd", {}, {"batch": 4, "lr": "cosine:0.01"}, "lr is a schedule"),
-        ("mu2_untrusted", {}, {"batch": 2}, "Theorem 5.2 speaks of one sample a round"),
+        ("mu2_untrusted", {}, {"batch": 2}, "Theorem 5.2 assumes one sample a round"),
         ("fedavg", {}, LOCAL, "clip = inf leaves the variance"),
         ("private_local_sgd", {}, {**LOCAL, "server_lr": 0.5}, "server_lr = 1"),
         ("private_local_sgd", {}, {**LOCAL, "lr": "cosine:0.01"}, "lr is a schedule"),
@@ -138,7 +138,7 @@ def test_unconstrained_theorems_are_not_drawn_on_a_set(name: str, theorem: str) 
         model = jaxfl.models.logistic(8, constraint=constraint)
         p = jaxfl.Problem(model, jax.tree.map(np.asarray, a_problem().train))
         given = {"clip": 8.0, "sigma": 0.0, "lr": 1e-3}
-        refused(lambda: drawn(name, p, 2, **given), f"{theorem} speaks of .* set has {words}")
+        refused(lambda: drawn(name, p, 2, **given), f"{theorem} assumes .* set has {words}")
 
 
 def test_the_bound_of_a_set_is_for_its_whole_diameter() -> None:
@@ -231,7 +231,7 @@ def test_theorems_1_and_3_for_the_numbers_of_a_run() -> None:
 
 def test_theorem_3_is_for_one_shift() -> None:
     ds, _ = measured("soteriafl_sgd", lr=0.1, batch=8, omega=2.0, shift=0.1)
-    assert "speaks of shift = 0.3043 alone" in bounds(ds)[0].note
+    assert "assumes shift = 0.3043" in bounds(ds)[0].note
     refused(lambda: bounds(ds, 0.1), "private local SGD alone")
 
 
@@ -266,7 +266,7 @@ def test_the_last_loss_stays_below(name: str, tmp_path: Path) -> None:
     figure = plots.curves(runs[0], tmp_path / "a.png", bounds=[found])
     assert lines(figure)[found.label].get_marker() == "_"
     long = jaxfl.simulate(name, p, jax.random.key(0), 300, eval_every=0, lr=0.1, **numbers)
-    assert "is silent" in bounds(long.dataset())[0].note
+    assert "does not apply" in bounds(long.dataset())[0].note
 
 
 def test_orders_are_never_drawn() -> None:

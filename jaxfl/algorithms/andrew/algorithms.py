@@ -88,7 +88,7 @@ def local_adaptive_sgd(**parts: Unpack[Parts]) -> Algorithm:
 
 
 class Kind(NamedTuple):
-    """What distinguishes the algorithms of this folder."""
+    """Choices in which the algorithms of this folder differ: the unit of privacy, and who adds noise."""
 
     whole: bool  # whether clients are protected, and not records
     central: bool  # whether the server adds the noise

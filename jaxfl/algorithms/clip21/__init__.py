@@ -1,8 +1,8 @@
 """Error feedback for clipping and for normalization, over a server, with noise.
 
 * :mod:`~jaxfl.algorithms.clip21.algorithms` -- Clip21-SGD2M [Islamov et al., 2025], alpha-NormEC and
-  Fed-alpha-NormEC [Shulgin et al., 2025]: clients shorten what their gradients changed by, so that no
-  bias stays
+  Fed-alpha-NormEC [Shulgin et al., 2025]: clients shorten the change of their gradients, and no bias
+  remains
 """
 
 from jaxfl.algorithms.clip21 import algorithms

@@ -118,12 +118,12 @@ def alpha_normec(
     With ``unit="record"`` one record is protected: batches are full, and examples are clipped to G.  In
     round t a record changes grad f_i by e_t, ``|e_t| <= D = 2G/m``, and h_i by w_t, w_0 = 0.  N is the
     gradient of a convex function, and Lipschitz with 1/alpha: u_i changes by ``y_t = J_t (e_t - w_t)``
-    for a symmetric J_t between 0 and 1/alpha, so that ``<y_t, e_t - w_t> >= alpha |y_t|^2``, and
+    for a symmetric J_t between 0 and 1/alpha.  Hence ``<y_t, e_t - w_t> >= alpha |y_t|^2``, and
     w_{t+1} is w_t + beta y_t.  Its square is at most ``|w_t|^2 + 2 beta D |y_t| - beta (2 alpha - beta)
     |y_t|^2``.  For beta < 2 alpha these add up to ``sqrt(sum_t |y_t|^2) <= 2 D sqrt(T)/(2 alpha -
     beta)`` over T rounds, whatever the points x are, and gradients that turn around in every round
     reach that.  Gaussian releases whose squared shifts add up to at most S, along every transcript, are
-    no easier to tell apart than one with shift sqrt(S) [Smith, Thakurta, 2022]: with one more release,
+    no easier to distinguish than one with shift sqrt(S) [Smith, Thakurta, 2022]: with one more release,
     of the rest of S, their loss has that law.
     """
     return _normalized(unit, **parts)
@@ -138,7 +138,7 @@ def fed_alpha_normec(**parts: Unpack[Parts]) -> Algorithm:
         v <- v + (beta/n) sum_S (u_i + xi_i),  x <- x - eta v/|v|
 
     ``lr`` is gamma, the length of one local step, and ``server_lr`` eta.  Clients that do not take part
-    keep their h_i, so that without noise v is the mean of all h_i.  With ``server=servers.averaging()``
+    keep their h_i: without noise v is the mean of all h_i.  With ``server=servers.averaging()``
     x moves by -eta v.  For tau = 1 and all clients it is :func:`alpha_normec`, whose statement for whole
     clients holds here, too: it rests on the length of a message alone.  Drawing clients does not amplify
     it, since an adversary sees who sends.
@@ -296,7 +296,7 @@ class NormRules(NamedTuple):
         alpha, beta, G = (float(values[name]) for name in ("smoothing", "shift", "clip"))
         if beta >= 2 * alpha:
             return events.NoClaim(
-                f"shift = {beta:g} is not below 2 smoothing = {2 * alpha:g}, so that nothing bounds what "
+                f"shift = {beta:g} is not below 2 smoothing = {2 * alpha:g}, and nothing bounds what "
                 "a record moves: lower shift, or protect clients"
             )
 

@@ -90,7 +90,7 @@ def ef21_sgdm(**parts: Unpack[Parts]) -> Algorithm:
         h_i <- (1 - eta) h_i + eta mean_{j in I_b} grad f_ij(x)
         c_i = C(h_i - g_i),  g_i <- g_i + c_i,  x <- x - gamma mean_i g_i
 
-    In the first round eta = 1, so that h_i is the gradient of the first batch; g_i = 0 at first.  The
+    In the first round eta = 1: h_i is the gradient of the first batch; g_i = 0 at first.  The
     compressor may be biased: top-k by default.  ``lr`` is gamma, and ``momentum`` eta.  Not private.
     """
     return _algorithm("ef21_sgdm", SGDM, **parts)
@@ -128,7 +128,7 @@ def dasha_mvr(**parts: Unpack[Parts]) -> Algorithm:
         c_i = C(h_i' - h_i - a (g_i - h_i)),  h_i <- h_i',  g_i <- g_i + c_i
         x' <- x,  x <- x - eta mean_i g_i
 
-    In the first round b = 1, so that h_i is the gradient of the first batch.  ``shift`` is a, and
+    In the first round b = 1: h_i is the gradient of the first batch.  ``shift`` is a, and
     ``momentum`` b.  Not private.
     """
     return _algorithm("dasha_mvr", MVR, **parts)
@@ -138,7 +138,7 @@ def dasha_mvr(**parts: Unpack[Parts]) -> Algorithm:
 
 
 class Variant(NamedTuple):
-    """What distinguishes the algorithms of this folder."""
+    """Parts and rules in which the algorithms of this folder differ."""
 
     paper: str
     channel: Callable[[], Channel]

@@ -25,7 +25,7 @@ def dasha_rate(gap: float, first: float, step: float, T: int, omega: float, n: f
     ``E|e_i'|^2 <= (1 - a) |e_i|^2 + 2 omega L_i^2 R`` and
     ``E|e'|^2 <= (1 - a) |e|^2 + 2 omega/n (each^2 R + a^2 mean_i |e_i|^2)``.  So the sum of |e|^2 over
     rounds is within ``4 omega (2 omega + 1)/n each^2`` times that of R, and what the first message leaves.
-    A step descends by ``eta/2 |grad f|^2 + (1/(2 eta) - L/2) R - eta/2 |e|^2``, so that 4 would do for 16.
+    A step descends by ``eta/2 |grad f|^2 + (1/(2 eta) - L/2) R - eta/2 |e|^2``: 4 would do for 16.
     """
     return 2 / (step * T) * (gap + step * omega * (4 * omega + 1) * first / (2 * n))
 

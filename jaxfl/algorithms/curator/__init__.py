@@ -2,7 +2,7 @@
 
 * :mod:`~jaxfl.algorithms.curator.algorithms` -- algorithms of a node that holds all data, or of
   one that clients trust with their sum
-* :mod:`~jaxfl.algorithms.curator.claims` -- what RRPSGD and DP-SRM claim of their noise
+* :mod:`~jaxfl.algorithms.curator.claims` -- the noise formulas of RRPSGD and DP-SRM
 * :mod:`~jaxfl.algorithms.curator.theory` -- the schedules of DP-SRM and of DP-GD, as their papers
   give them
 """

@@ -145,7 +145,7 @@ def _weight(hp: Hyper) -> Array:
 
 
 class Variant(NamedTuple):
-    """What distinguishes the algorithms of this folder."""
+    """Parts and rules in which the algorithms of this folder differ."""
 
     paper: str
     server: Server

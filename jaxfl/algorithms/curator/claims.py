@@ -1,4 +1,4 @@
-"""What RRPSGD and DP-SRM claim of their noise."""
+"""The noise formulas of RRPSGD and DP-SRM, with their conditions."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ Number = Any  # a float or an array of them
 
 
 class SrmNumbers(NamedTuple):
-    """What Theorem 1 of DP-SRM [Wang et al., UAI 2023] asks for."""
+    """The parameters of DP-SRM by Theorem 1 of Wang et al., UAI 2023."""
 
     n0: Number  # L D_F/G^2
     zeta: Number  # (G L D_F d ln(1/delta))^{1/3}/(m eps)^{2/3}

@@ -2,8 +2,8 @@
 
 * :mod:`~jaxfl.algorithms.decentralized.algorithms` -- private optimization over a network without
   a server
-* :mod:`~jaxfl.algorithms.decentralized.claims` -- what Q-DPSGD-1 and DECOR claim
-  of their noise
+* :mod:`~jaxfl.algorithms.decentralized.claims` -- the noise formulas of Q-DPSGD-1 and
+  DECOR
 """
 
 from jaxfl.algorithms.decentralized import algorithms

@@ -87,7 +87,7 @@ def decor(**parts: Unpack[Network]) -> Algorithm:
 
 
 class Variant(NamedTuple):
-    """What distinguishes the algorithms of this folder."""
+    """Parts in which the algorithms of this folder differ."""
 
     paper: str
     rule: Callable[[], gossip.Rule]

@@ -1,4 +1,4 @@
-"""What Q-DPSGD-1 and DECOR claim of their noise."""
+"""The noise formulas of Q-DPSGD-1 and DECOR, with their conditions."""
 
 from __future__ import annotations
 

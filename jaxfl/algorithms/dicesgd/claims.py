@@ -1,4 +1,4 @@
-"""What the code of DiceSGD's authors claims of its noise."""
+"""The noise formula of the code of DiceSGD's authors."""
 
 from __future__ import annotations
 

@@ -6,8 +6,8 @@
   note gives the order, nothing is drawn
 * :mod:`~jaxfl.algorithms.gao.claims` -- the noise formula of Gao, Lowy, Zhou and Wright, with its
   conditions
-* :mod:`~jaxfl.algorithms.gao.rules` -- what an ISRL-DP algorithm is given, and the phases that
-  its theorem makes of it
+* :mod:`~jaxfl.algorithms.gao.rules` -- the hyper-parameters of ISRL-DP algorithms, and the phases that
+  their theorems choose
 * :mod:`~jaxfl.algorithms.gao.theory` -- parameters of ISRL-DP as Gao, Lowy, Zhou and Wright,
   2024, print them
 """

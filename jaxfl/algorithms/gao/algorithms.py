@@ -60,7 +60,7 @@ BASELINE = "Lowy, Razaviyayn, ICLR 2023"
 
 
 class Parts(TypedDict, total=False):
-    """What a user may exchange in any of these algorithms."""
+    """Parts that a user may exchange in any of these algorithms."""
 
     sampler: Sampler | str
     mechanism: Mechanism

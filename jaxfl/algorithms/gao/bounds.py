@@ -23,7 +23,7 @@ ORDERS: dict[str, tuple[str, Callable[[theory.IsrlSetting], Any]]] = {
 def _check_order(case: Case) -> None:
     if not math.isfinite(case.clip) or "diameter" not in case.values:
         raise InputError(
-            f"{ORDERS[case.algorithm][0]} speaks of L-Lipschitz losses on a set of diameter D: give clip "
+            f"{ORDERS[case.algorithm][0]} assumes L-Lipschitz losses on a set of diameter D: give clip "
             "and diameter."
         )
     parts(case, ORDERS[case.algorithm][0], participation=CALLED)

@@ -1,6 +1,6 @@
-"""What an ISRL-DP algorithm is given, and the phases that its theorem makes of it.
+"""The hyper-parameters of ISRL-DP algorithms, and the phases that their theorems choose.
 
-In the order levels and lambda_i, then R_i and K_i.
+They follow in this order: levels and lambda_i, then R_i and K_i.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ STEP = Param("lr", "step size of minibatch SGD", open_low=True, high=LARGEST)
 
 
 class Variant(NamedTuple):
-    """What distinguishes the algorithms of this folder."""
+    """Solvers and parts in which the algorithms of this folder differ."""
 
     solver: str  # "multistage", "acsa", "subgradient" or "sgd"
     localized: bool
@@ -272,7 +272,7 @@ class PaperRules(NamedTuple):
         return N.plan(tuple({"phase": i} for i in range(len(phases))))
 
     def _spread(self, N: Draft, phases: Iterable[Phase]) -> None:
-        """What rounds read of the phases."""
+        """Set the schedules by which rounds read the phases."""
         for name, series in spread(phases).items():
             N.set(name, series, Source(Origin.THEOREM, self.where))
 
@@ -404,7 +404,7 @@ def _phases(values: Mapping[str, Any]) -> list[Phase]:
 
 
 def accelerated(rounds: int, mu: float, step: float) -> dict[str, Any]:
-    """What :func:`jaxfl.parts.accelerated.acsa` reads in the rounds of one stage::
+    """The schedules that :func:`jaxfl.parts.accelerated.acsa` reads in the rounds of one stage::
 
     a_r = 2/(r+1),  h_r = 4 v/(r(r+1)),  B_{r+1};  mu
     """

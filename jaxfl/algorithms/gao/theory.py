@@ -41,7 +41,7 @@ Number = Any  # a float or an array of them
 
 
 class IsrlSetting(NamedTuple):
-    """What the theorems speak of."""
+    """The quantities in the theorems."""
 
     N: Number  # silos
     n: Number  # records of each
@@ -202,7 +202,7 @@ def smooth_rounds(s: IsrlSetting) -> Number:
 
 
 def _absent(s: IsrlSetting) -> Number:
-    """What silos that do not answer cost in rounds."""
+    """The additional rounds if some silos do not answer."""
     return (s.silos < s.N) * _drawn(s)
 
 

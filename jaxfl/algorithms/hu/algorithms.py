@@ -88,7 +88,7 @@ PAPER = "Hu, Guo, Gong, 2020"
 
 
 class Parts(numbers.Parts, total=False):
-    """What a user may exchange in any of these algorithms."""
+    """Parts and options that a user may exchange in any of these algorithms."""
 
     optimizer: Callable[[Hyper], optax.GradientTransformation]  # of the clients; default SGD
     fresh: bool  # a new epoch in every round
@@ -96,7 +96,7 @@ class Parts(numbers.Parts, total=False):
 
 
 class Variant(NamedTuple):
-    """What distinguishes the algorithms of this folder."""
+    """Parts and rules in which the algorithms of this folder differ."""
 
     paper: str = PAPER
     pull: Callable[[], local.Pull] = local.free
@@ -276,7 +276,7 @@ def shifted_local_sgd(**parts: Unpack[Parts]) -> Algorithm:
     gradient.  Compression and shifts act on noised values alone, and cost no privacy.
     """
     for role in ("aggregation", "convex"):
-        why = "whose messages are sparse, so that a sum hides nothing: leave it out"
+        why = "whose messages are sparse, where a sum hides nothing: leave it out"
         applies(not parts.get(role), "shifted_local_sgd", why, **{role: parts.get(role)})
     kind = Variant(
         "Hu et al., 2020; Li et al., NeurIPS 2022",
@@ -425,14 +425,14 @@ class PaperRules(NamedTuple):
         )
 
     def _one_pass(self, v: Mapping[str, Any], facts: ProblemFacts) -> None:
-        """What amplification by iteration needs, convexity where it is known."""
+        """Raise unless amplification by iteration applies; convexity is checked where it is known."""
         tau = int(v.get("local_steps", 1))
         for m in {facts.m, facts.m_max}:
             length = m // int(v["batch"]) if "batch" in v else 1
             if tau > 1 and (tau > length or (not self.fresh and length % tau)):
                 raise InputError(
-                    f"local_steps = {tau} does not divide the epoch of {length} batches, so that a round "
-                    "may use a record twice, and convex=True proves nothing: change batch or local_steps, "
+                    f"local_steps = {tau} does not divide the epoch of {length} batches, and a round may "
+                    "use a record twice, where convex=True proves nothing: change batch or local_steps, "
                     "or leave convex out."
                 )
         if facts.contracts is False:

@@ -12,9 +12,9 @@ from jaxfl.algorithms.bounds import (
     Family,
     Measured,
     assumed,
+    covers,
     numbers,
     parts,
-    speaks,
     unconstrained,
 )
 from jaxfl.algorithms.hu import theory
@@ -27,7 +27,7 @@ def _check_local(case: Case) -> None:
     plain = case.parts.get("local") == "sgd, free" and case.parts.get("compressor") == "identity"
     of = "plain SGD steps, no compression and server_lr = 1"
     here = f"these parts of {case.algorithm} differ"
-    speaks(plain and case.values["server_lr"] == 1, "Theorem 2", of, here)
+    covers(plain and case.values["server_lr"] == 1, "Theorem 2", of, here)
     unconstrained(case, "Theorem 2")
     numbers(case)
 
@@ -54,8 +54,8 @@ def _local(case: Case, measured: Measured, lam: float | None) -> list[Bound]:
         if condition > 1 + 1e-9:
             most = float(theory.local_step(s.L, s.tau))
             note = (
-                f"{name} is silent: 5ηL + 3τ²η²L² = {condition:.3g} is above 1 at L = {s.L:.4g}, and a "
-                f"step size of at most {most:.3g} is needed"
+                f"{name} does not apply: 5ηL + 3τ²η²L² = {condition:.3g} is above 1 at L = {s.L:.4g}, and "
+                f"a step size of at most {most:.3g} is needed"
             )
         else:
             note = f"{name} {assumed(case, measured, 'f* ≥ 0', 'β² ≤ clip²')}"

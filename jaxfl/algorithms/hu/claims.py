@@ -25,7 +25,7 @@ def hu(
     """``eps = a + 2 sqrt(a ln(1/delta))``, ``a = 2 C tau G^2/(r m gamma sigma^2)`` [Theorem 1].
 
     C rounds in which the device took part, r devices under secure aggregation (1: without it).  It
-    counts whole passes, so that gamma has to divide m, and m/gamma the C tau steps.
+    counts whole passes: gamma has to divide m, and m/gamma the C tau steps.
     """
     sigma, eps = _zcdp(2 * rounds * tau * G * G / (devices * m * gamma), delta, **way)
     passes, per_round = rounds * tau * gamma / m, tau * gamma / m

@@ -16,7 +16,7 @@ Number = Any  # a float or an array of them
 
 
 class LocalSetting(NamedTuple):
-    """What Theorem 2 and Lemma 6 speak of."""
+    """The quantities in Theorem 2 and Lemma 6."""
 
     eta: Number  # local step size
     tau: Number  # local steps per round

@@ -3,11 +3,11 @@
 * :mod:`~jaxfl.algorithms.probes.attack` -- an attack on the first rounds of a composition
 * :mod:`~jaxfl.algorithms.probes.canary` -- the worst record that an attack can plant, and what an
   adversary sees
-* :mod:`~jaxfl.algorithms.probes.clients` -- what clients compute: estimators, local procedures, gradients
+* :mod:`~jaxfl.algorithms.probes.clients` -- probes of estimators, local procedures and gradients of models
 * :mod:`~jaxfl.algorithms.probes.given` -- small numbers for a part that is checked alone
 * :mod:`~jaxfl.algorithms.probes.kernels` -- a kernel compared with ``vmap(grad)``
-* :mod:`~jaxfl.algorithms.probes.laws` -- what draws have to be like, within standard errors
-* :mod:`~jaxfl.algorithms.probes.parts` -- what one part declares, and what it does
+* :mod:`~jaxfl.algorithms.probes.laws` -- checks of random draws, within standard errors
+* :mod:`~jaxfl.algorithms.probes.parts` -- checks that one part does what its record declares
 * :mod:`~jaxfl.algorithms.probes.sums` -- aggregations and graphs
 * :mod:`~jaxfl.algorithms.probes.probe` -- all probes of a composition
 """

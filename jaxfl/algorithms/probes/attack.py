@@ -1,8 +1,8 @@
 """An attack on the first rounds of a composition, before it runs.
 
 Two worlds differ in one record of the first or of the last client, as long as numbers allow.  An adversary
-who sees the points of the rounds, and that client's messages or the sum that hides them, tells the worlds
-apart by a linear rule, and certifies an eps by how often that succeeds [:mod:`jaxfl.privacy.decisions`].
+who sees the points of the rounds, and that client's messages or the sum that hides them, distinguishes the
+worlds by a linear rule.  Its success rate certifies an eps [:mod:`jaxfl.privacy.decisions`].
 The composition is refuted where its event allows less.
 """
 
@@ -159,7 +159,7 @@ def _seen(
     direction: Array,
     coordinates: Array,
 ) -> Array:
-    """What the adversary reads of each run in both worlds, (worlds, runs, numbers).
+    """The adversary's observations of each run in both worlds, (worlds, runs, numbers).
 
     Samplers do not look at data: both worlds share their draws.
     """

@@ -1,6 +1,6 @@
 """The canary, the worst record that an attack can plant, and what an adversary sees.
 
-Each client holds m records; the loss of record a is ``s(x) a . x``, so that its gradient is
+Each client holds m records; the loss of record a is ``s(x) a . x``, and its gradient is
 ``s(x) a``.  All records are zero, except for those that an attack plants.  A canary is so long that
 clipping makes it exactly +-G along its direction.  The two worlds hold it with opposite signs.
 
@@ -11,7 +11,7 @@ or that repeat their noise would otherwise cancel:
 * True: a sign read from the bits of x, which an adversary who sees x knows
 * "once": -1 at the initial point 0, and 1 at all others
 * E, a whole number: -1 in the rounds 0, E, 2E, ..., and 1 in all others.  A public regularizer moves
-  the second coordinate of x by one tick per round, so that s is a function of x.  With E the length of
+  the second coordinate of x by one tick per round: s is a function of x.  With E the length of
   an epoch, the gradients at a snapshot and at later points have opposite signs.
 
 The adversary sees the points at which gradients are evaluated, which are more than the output where
@@ -108,7 +108,7 @@ def plays(algorithm: Algorithm) -> bool:
 
 
 def trajectory(algorithm: Algorithm, rounds: int, key: Key, problem: Problem, hp: Hyper) -> Array:
-    """What the adversary sees of one run: the points x_0, ..., x_T, (T + 1, nodes, d).  Traced.
+    """The points x_0, ..., x_T of one run that the adversary sees, (T + 1, nodes, d).  Traced.
 
     They are where gradients are evaluated: the server's point, or the point of each node.
     """

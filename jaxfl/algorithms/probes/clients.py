@@ -1,4 +1,4 @@
-"""What a client computes: estimators, local procedures, and the gradients of models."""
+"""Probes of what a client computes: estimators, local procedures, and the gradients of models."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def _rest(problem: Problem) -> tuple[Any, ...]:
 
 
 def _counts(part: Estimator, given: Given) -> None:
-    """What the memory reads of the data counts as gradients, and nothing else does."""
+    """Check the memory's count of gradients: one or more per record if it reads the data, else none."""
     _, hp = _numbers(part, given)
     memory, x, key = part.memory, jnp.ones(D) / 3, jax.random.key(given.seed)
     ways: dict[str, Callable[[Problem], Any]] = {

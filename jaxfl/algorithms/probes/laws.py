@@ -1,4 +1,4 @@
-"""What draws have to be like, within standard errors."""
+"""Checks of random draws, within standard errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one part declares, and what it does."""
+"""Checks that one part does what its record declares."""
 
 from __future__ import annotations
 
@@ -502,7 +502,7 @@ def _link_hyper(part: Channel, given: Given) -> Any:
 
 
 def _kept(part: Channel, link: Any, v: Array, hp: Any) -> Any:
-    """What a client keeps after a message that arrives as it is."""
+    """A client's memory after a message that arrives uncompressed."""
     return (
         part.residual(link, v, v, hp) if part.residual else part.after(link, Message(v, None), hp)
     )

@@ -1,4 +1,4 @@
-"""What sums over clients declare: aggregations and graphs."""
+"""Probes of sums over clients: aggregations and graphs."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from jaxfl.parts.graphs import Graph, second_eigenvalue
 
 __all__ = ["CHECKS", "settled"]
 
-NOISE = 0.01  # beside messages of norm 1
+NOISE = 0.01  # next to messages of norm 1
 CLOSE = 1e-6
 
 
 def settled(part: Aggregation, numbers: Mapping[str, Any]) -> dict[str, Any]:
-    """What an aggregation settles for messages of norm 1."""
+    """The defaults that an aggregation settles for messages of norm 1."""
     found = part.settle({"rounds": 1, **numbers}, (1.0, NOISE), N, D)
     return {name: value for name, (value, _) in found.items()}
 
@@ -71,7 +71,7 @@ def _sum(part: Aggregation, given: Given) -> None:
 
 
 def _clamped(part: Aggregation, given: Given) -> None:
-    """What does not fit is counted."""
+    """Check that coordinates out of range are counted as clamped."""
     _, hp = _settled(part, given)
     v = 1e6 * jnp.ones((N, D))
     found, _, clamped = _added(part, v, Draw(None, jnp.full(N, 1 / N)), hp)

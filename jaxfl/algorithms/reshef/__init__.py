@@ -2,7 +2,7 @@
 
 * :mod:`~jaxfl.algorithms.reshef.algorithms` -- mu^2-SGD, private and federated, and its
   neighbours
-* :mod:`~jaxfl.algorithms.reshef.bounds` -- Theorems 5.2 and 6.2 of Reshef and Levy beside a
+* :mod:`~jaxfl.algorithms.reshef.bounds` -- Theorems 5.2 and 6.2 of Reshef and Levy for a
   measured curve
 * :mod:`~jaxfl.algorithms.reshef.claims` -- the noise formula of Reshef and Levy, with its
   conditions

@@ -61,7 +61,7 @@ RHO = Param("rho", "noise by (alpha, alpha rho^2/2)-Renyi privacy, instead of ep
 
 
 class Variant(NamedTuple):
-    """What distinguishes the algorithms of this folder."""
+    """Parts and rules in which the algorithms of this folder differ."""
 
     mechanism: Callable[[], Mechanism]
     exchanged: tuple[str, ...] = ("compressor", "mechanism", "noise")

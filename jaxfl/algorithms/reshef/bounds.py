@@ -1,4 +1,4 @@
-"""Theorems 5.2 and 6.2 of Reshef and Levy beside a measured curve."""
+"""Theorems 5.2 and 6.2 of Reshef and Levy for a measured curve."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from jaxfl.algorithms.bounds import (
     Family,
     Measured,
     assumed,
+    covers,
     no_lam,
     numbers,
     parts,
-    speaks,
 )
 from jaxfl.algorithms.reshef.theory import AnytimeSetting, anytime_regret
 from jaxfl.core.errors import InputError
@@ -27,16 +27,16 @@ def _check_anytime(case: Case) -> None:
     numbers(case)
     for name in ("weight_power", "momentum_power"):
         power = case.values.get(name, 1.0)  # older files have none
-        speaks(power == 1, "Theorem 5.2", f"{name} = 1", f"{name} = {power:g}")
+        covers(power == 1, "Theorem 5.2", f"{name} = 1", f"{name} = {power:g}")
     batch, D = case.values["batch"], float(case.values["diameter"])
-    speaks(batch == 1, "Theorem 5.2", "one sample a round", f"batch = {batch:g}")
+    covers(batch == 1, "Theorem 5.2", "one sample a round", f"batch = {batch:g}")
     if case.facts.get("convex") is False:
         raise InputError(
-            "Theorem 5.2 speaks of convex losses, and this model's are not: leave the bound out."
+            "Theorem 5.2 assumes convex losses, and this model's are not: leave the bound out."
         )
     within = case.facts.get("diameter") or 0.0
     of = f"the diameter of the set, which is {within:.4g}"
-    speaks(within <= D * CLOSE, "Theorem 5.2", of, f"diameter = {D:g}")
+    covers(within <= D * CLOSE, "Theorem 5.2", of, f"diameter = {D:g}")
 
 
 def _anytime(case: Case, measured: Measured, lam: float | None) -> list[Bound]:
@@ -50,8 +50,8 @@ def _anytime(case: Case, measured: Measured, lam: float | None) -> list[Bound]:
     most = 1 / (4 * L * T)
     if eta > most * CLOSE:
         note = (
-            f"{name} is silent: a step size of at most 1/(4LT) = {most:.3g} is needed at L = {L:.4g} and "
-            f"T = {T}, and it is {eta:.3g}"
+            f"{name} does not apply: a step size of at most 1/(4LT) = {most:.3g} is needed at "
+            f"L = {L:.4g} and T = {T}, and it is {eta:.3g}"
         )
         return [Bound("loss", name, last, None, note)]
     sigma = float(values.get("sigma", 0.0))

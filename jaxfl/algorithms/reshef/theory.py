@@ -26,7 +26,7 @@ Number = Any  # a float or an array of them
 
 
 class AnytimeSetting(NamedTuple):
-    """What Theorems 5.1 to 6.2 speak of."""
+    """The quantities in Theorems 5.1 to 6.2."""
 
     G: Number  # bound on every gradient
     L: Number  # smoothness of every example's loss

@@ -155,7 +155,7 @@ def own(estimator: Estimator) -> Rule:
 
 
 class Variant(NamedTuple):
-    """What distinguishes the algorithms of this folder."""
+    """Parts and rules in which the algorithms of this folder differ."""
 
     rule: Rule
     estimator: Estimator | Callable[[Sampler, bool], Estimator] = estimators.minibatch
@@ -188,7 +188,7 @@ def soteriafl_gd(**parts: Unpack[Parts]) -> Algorithm:
 
 
 class Framework(Parts, total=False):
-    """What a user may exchange in the paper's Algorithm 2, which is for any estimator."""
+    """Parts that a user may exchange in the paper's Algorithm 2, which takes any estimator."""
 
     estimator: Estimator
 

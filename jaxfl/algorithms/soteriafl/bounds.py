@@ -93,7 +93,7 @@ def _server(case: Case, measured: Measured, lam: float | None) -> list[Bound]:
         e = estimator(case, s)
         wanted = float(theory.shift(s.omega))
         if s.omega > 0 and not math.isclose(float(values["shift"]), wanted, rel_tol=1e-5):
-            note = f"{name} is silent: it speaks of shift = {wanted:.4g} alone"
+            note = f"{name} does not apply: it assumes shift = {wanted:.4g}"
             return [Bound("grad_norm_sq", name, measured.rounds, None, note)]
         most = theory.longest_step(s, e)
         if eta <= most * CLOSE:
@@ -102,8 +102,8 @@ def _server(case: Case, measured: Measured, lam: float | None) -> list[Bound]:
             found = np.asarray(theory.shifted_bound(s, e, beta, eta, rounds, sigma))
     if found is None:
         note = (
-            f"{name} is silent: at L = {s.L:.4g} a step size of at most {most:.3g} is needed, and it is "
-            f"{eta:.3g}"
+            f"{name} does not apply: at L = {s.L:.4g} a step size of at most {most:.3g} is needed, and "
+            f"it is {eta:.3g}"
         )
     else:
         note = f"{name} {assumed(case, measured, 'f* ≥ 0', 'gradients within the clip')}"

@@ -24,7 +24,7 @@ def compressed_gd(
     """``sigma^2 = c G^2 T ln(1/delta)/(m^2 eps^2)`` [SoteriaFL, Theorems 1, 2 and 4], and whether its
     conditions hold; the number is :func:`jaxfl.algorithms.soteriafl.theory.unit_sigma`'s.
 
-    The paper writes ``c (G_A^2/4 + G_B^2)`` and never gives c; its proof gives 48, so that
+    The paper writes ``c (G_A^2/4 + G_B^2)`` and never gives c; its proof gives 48.  Hence
     G_A = G, G_B = 0 is c = 12 (SoteriaFL-SGD and -GD in the authors' code), G_A = 2G, G_B = G is
     c = 96 (SVRG and SAGA), and Theorem 4 has c = 8 (CDP-SGD, DP-GD).  c' is not given either; from
     the proof ``eps <= 4 (1 + 4 G_B^2/G_A^2) q^2 T ln(G_A/(q b s))``.  ``bounds`` are G_A and G_B, by

@@ -1,8 +1,8 @@
 """SoteriaFL for any estimator: Lemma 1, Theorems 2 and 3, and the choices of Corollaries 1 to 3.
 
 Z. Li, H. Zhao, B. Li, Y. Chi, NeurIPS 2022.  An :class:`Estimator` holds what Assumption 3 asks of
-a client's gradient estimate; C3 carries eta^2 in the paper, and is divided by it here, so that eta
-cancels in Theorem 3.  Host side; numbers may be NumPy arrays, and broadcast.
+a client's gradient estimate; C3 carries eta^2 in the paper, and is divided by it here: eta cancels in
+Theorem 3.  Host side; numbers may be NumPy arrays, and broadcast.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ CONSTANT = 48  # c of Theorem 2, from its proof: 12 G^2 of SGD, 96 G^2 of SVRG a
 
 
 class Setting(NamedTuple):
-    """What the theorems speak of."""
+    """The quantities in the theorems."""
 
     n: Number  # clients
     m: Number  # samples of each
