@@ -71,7 +71,7 @@ class Ready(NamedTuple):
 
 
 class Follower:
-    """What follows the runs of a chunk while they are computed: here nothing."""
+    """Base class of observers of a chunk while it is computed; its methods do nothing."""
 
     def begin(self, number: int, t: int) -> None:
         """Take a chunk that goes on from round ``t``."""

@@ -148,7 +148,7 @@ def single(ds: xarray.Dataset, record: Record, report: Report | None) -> xarray.
 def record_of(
     planned: Planned, chunk: Chunk, arrays: Arrays | None, at: tuple[int, int] = (0, 0)
 ) -> Record:
-    """What is known of the run at this place in the arrays of a chunk; its state has the round alone."""
+    """The record of the run at this place in the arrays of a chunk; its state holds the round alone."""
     study, program = planned.study(chunk), planned.programs[chunk.program]
     cell = program.cells[chunk.cells[at[1]]]
     rounds, ended, log = cell.rounds, "unfinished", Log()

@@ -41,7 +41,7 @@ GO_ON = "finished chunks are kept, and {resume} continues"
 
 
 class Executor(Protocol):
-    """What computes chunks."""
+    """An executor of chunks: any object with the ``submit`` of :mod:`concurrent.futures`."""
 
     def submit(self, function: Callable[..., Any], /, *arguments: Any) -> Any: ...
 
@@ -127,8 +127,8 @@ class Driver:
         except InputError:
             raise
         except Exception as error:
-            told = f"The executor takes no more chunks ({one_line(error)})"
-            raise InputError(told, GO_ON, suggested={"resume": True}) from None
+            wrong = f"The executor takes no more chunks ({one_line(error)})"
+            raise InputError(wrong, GO_ON, suggested={"resume": True}) from None
 
     @functools.cached_property
     def _shared(self) -> tuple[str, Any]:
@@ -149,9 +149,9 @@ class Driver:
         except (Exception, asyncio.CancelledError) as error:  # its worker is lost
             return {"reason": one_line(error)}
         if "release" in reply:
-            told = f"A worker has {reply['release']}, and this process {worker.release()}"
+            wrong = f"A worker has {reply['release']}, and this process {worker.release()}"
             way = f"install the same on all; {GO_ON}"
-            raise InputError(told, way, suggested={"resume": True})
+            raise InputError(wrong, way, suggested={"resume": True})
         if "mistake" in reply:
             raise InputError(reply["mistake"].rstrip("."))
         return reply

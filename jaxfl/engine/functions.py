@@ -54,14 +54,14 @@ __all__ = ["Functions", "RunState", "functions"]
 
 
 class RunState(NamedTuple):
-    """What the next round of a run needs."""
+    """The state of a run between rounds, with its key."""
 
     key: Key  # of the run, the same in every round
     state: State
 
 
 class _About(NamedTuple):
-    """What statements of privacy read; programs do not depend on it."""
+    """The values that statements of privacy read; programs do not depend on them."""
 
     values: dict[str, Any]
     sources: dict[str, Source]
@@ -77,7 +77,7 @@ class _About(NamedTuple):
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True, eq=False)
 class Functions:
-    """What :func:`functions` returns.
+    """The rounds of an algorithm on a problem as pure functions, which :func:`functions` returns.
 
     It is a pytree of data and hyper-parameters: a jitted function that takes it as an argument does
     not hold the data as constants, and ``hp`` may be mapped over.
@@ -107,7 +107,7 @@ class Functions:
     def privacy(
         self, rounds: int, delta: float | None = None, *, clamped: int | None = None
     ) -> Report:
-        """What is claimed and what is proven of the first ``rounds`` rounds, if they are finite.
+        """Report the claimed and the proven eps of the first ``rounds`` rounds, if they are finite.
 
         Under a secure sum ``clamped`` is the sum of ``counts.clamped`` over these rounds.  Without it
         nothing is assumed of it, and the proof is that of a plain sum.
@@ -184,7 +184,7 @@ class Functions:
         return x
 
     def view(self, run: RunState) -> Seen:
-        """What clients send in the next round, and what it is computed from."""
+        """The messages that clients send in the next round, and the values they are computed from."""
         body = self.algorithm.body
         if body is None:
             raise InputError(f"Of the rounds of {self.algorithm.name} no messages are known.")
@@ -221,7 +221,7 @@ def functions(
     takes the key that ``simulate`` takes, and each draw follows from it, the seed, the purpose, the client
     and the number of the round.  Do not split the key; a loop then gives the results of ``simulate``.
     ``f.privacy(t)`` states what is proven of t rounds; of more than ``rounds`` it proves a larger eps than
-    was asked for, and no loop is told of that.  With ``messages`` each client's message is computed, for
+    was asked for, and a loop gets no warning.  With ``messages`` each client's message is computed, for
     :meth:`Functions.view`, also where only their mean matters; such rounds draw each client's noise, and
     take longer.  ``plain`` rounds compute the same as the papers write it, one client at a time
     [:mod:`jaxfl.rounds.plain`]: read, print and change them.

@@ -53,7 +53,7 @@ class Axis(NamedTuple):
     values: tuple[Any, ...]
     labels: tuple[Any, ...]
     static: bool  # each value has its own program
-    posed: bool = False  # and its own problem, so that results are not comparable along the axis
+    posed: bool = False  # and its own problem: results are not comparable along the axis
 
 
 class Cell(NamedTuple):

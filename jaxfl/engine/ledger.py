@@ -1,6 +1,6 @@
 """The privacy cost of each client of a run: the rounds in which it took part, and its eps.
 
-Participation depends on the run's key alone, so that it can be drawn again.
+Participation depends on the run's key alone, and can be drawn again.
 """
 
 from __future__ import annotations
@@ -29,9 +29,7 @@ __all__ = ["Ledger", "differing", "ledger", "spread", "turns"]
 Ints: TypeAlias = npt.NDArray[np.int64]
 AT_ONCE = 1024  # rounds whose cohorts are drawn together
 PUBLISH = "; publish this largest eps, which holds for every client"
-KNOWN = (
-    " (the rounds of a client count as known, so that drawing clients at random amplifies nothing)"
-)
+KNOWN = " (the rounds of a client count as known: drawing clients at random amplifies nothing)"
 KINDS = 64  # of clients, by rounds and samples: each needs an accountant
 
 
@@ -64,7 +62,7 @@ class Ledger(NamedTuple):
 
 
 def spread(turns: Ints, proven: Floats, claimed: Floats | None, clients: Clients) -> str:
-    """What clients spent, in words: the range of rounds and of eps, and the worst client."""
+    """Describe what clients spent: the range of rounds and of eps, and the worst client."""
     i = int(np.argmax(proven))
     low, middle, high = proven.min(), np.median(proven), proven.max()
     claim = "" if claimed is None else f", claimed {claimed[i]:.4g}"

@@ -15,7 +15,7 @@ __all__ = ["Counts", "Entry", "Log"]
 
 Counts: TypeAlias = dict[str, Any]  # of one run integers, of a chunk arrays (seeds, cells)
 HALVES = np.array([1 << 16, 1])  # weights of the upper and the lower bits of a count
-WAITING = 64  # newest calls whose results stay on the device, so that it does not wait for the host
+WAITING = 64  # newest calls whose results stay on the device, which then never waits for the host
 
 
 class Entry(NamedTuple):

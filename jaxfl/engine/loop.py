@@ -1,4 +1,4 @@
-"""What programs compute, rounds and metrics, and how much work that is."""
+"""The computation of a program: rounds and metrics, and an estimate of their work."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ Metric = Callable[[Problem, Array], Array]
 Extra = tuple[tuple[str, Metric], ...]  # the user's own metrics, by name
 LONGEST = 1024  # rounds in one call of a compiled program
 MOST_OF_CALL = 1 << 15  # rounds of which the sums of the lower sixteen bits fit in 32
-CALL = 2e11  # multiplications of one call, about: a second or two of two cores, so that Ctrl-C is heard
+CALL = 2e11  # multiplications of one call, about: Ctrl-C waits a second or two on two cores
 SHARE = 0.1  # of the work that evaluations take by default, or
 SMALL = 1 << 29  # multiplications of all evaluations, some hundredths of a second;
 FEWEST, ENOUGH, MOST = 3, 20, 100  # evaluations by default; a curve has enough points,
@@ -69,7 +69,7 @@ class Work(NamedTuple):
 
 
 def work(problem: Problem, values: Mapping[str, Any], facts: ProblemFacts) -> Work:
-    """Count the work from shapes and hyper-parameters, so that all machines count the same."""
+    """Count the work from shapes and hyper-parameters: all machines count the same."""
 
     def value(name: str, default: float) -> float:
         found = values.get(name, default)

@@ -49,7 +49,7 @@ def check_room(algorithm: Algorithm, problem: Problem, hp: Hyper) -> None:
     if need > there:
         each = sum(sizes.get(name, 0) for name in ("links", "local", "bases")) // problem.n
         raise InputError(
-            f"{algorithm.name} would remember {need / 2**30:,.1f} GiB beside the data, "
+            f"{algorithm.name} would remember {need / 2**30:,.1f} GiB besides the data, "
             f"{each:,} bytes for each of {problem.n:,} clients, and {there / 2**30:,.1f} "
             "GiB are free",
             f"take {_halved(algorithm, problem, hp, there)}fewer clients, a smaller model, or "

@@ -62,7 +62,7 @@ KEPT = ("clients", "eps_spent", "x")  # what is large or slow over a grid
 
 
 class Options(NamedTuple):
-    """What decides the results of all runs beside their hyper-parameters."""
+    """The options, besides hyper-parameters, that decide the results of all runs."""
 
     extra: Extra = ()  # the user's own metrics
     eval_every: int | None = None
@@ -353,7 +353,7 @@ def _same(value: Any) -> Any:
 
 
 def _buckets(study: Study, places: Sequence[int]) -> Iterator[list[int]]:
-    """Divide cells, the largest first, so that padding costs none of them too much work."""
+    """Divide cells, the largest first: padding must cost none of them too much work."""
     cells = study.cells
     own = {j: _work(study, cells[j], _capacity(study, [cells[j]])) for j in places}
     left = [*places]

@@ -46,7 +46,7 @@ Fit = Callable[[Program], tuple[int, int]]  # the most runs of a chunk, and the 
 
 
 class Past(NamedTuple):
-    """What a run has behind it in a chunk for fewer rounds; by default nothing."""
+    """The rounds that a run has completed in a chunk for fewer rounds; by default none."""
 
     chunk: int = -1
     place: Place = (0, 0)
@@ -218,7 +218,7 @@ class Planned:
     # --- what the header says --------------------------------------------------------------------
 
     def about(self) -> dict[str, Any]:
-        """What determines the results, for the header of the list."""
+        """Describe all that determines the results, for the header of the list."""
         axes = {axis.name: list(axis.labels) for axis in self.grid.axes}
         cells = [cell for study in self.grid.studies for cell in study.cells]
         given = {name: word(value) for cell in cells for name, value in cell.given.items()}
@@ -300,7 +300,7 @@ def _short(value: Any) -> str:
 
 
 def _described(study: Study) -> dict[str, Any]:
-    """What identifies a study, in words, and its objective at some points."""
+    """The facts that identify a study, in words, and its objective at some points."""
     about = settings(study.algorithm, study.problem, study.standing)
     points = [float(number) for number in about["objective"].split()]
     same = {name: about[name] for name in SAME if name != "parts"}
@@ -329,7 +329,7 @@ def keys_of(key: Key, seeds: Sequence[int]) -> list[Key]:
 
 
 def drawn() -> dict[str, Any]:
-    """What decides the draws beside the keys."""
+    """The settings that decide the draws, besides the keys."""
     names = ("default_prng_impl", "threefry_partitionable")
     return {"jaxfl": __version__, **{name: getattr(jax.config, f"jax_{name}") for name in names}}
 

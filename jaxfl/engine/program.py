@@ -6,7 +6,7 @@ run becomes a matrix product of all.  The program of a single run has neither ax
 A program lies on one device, has its runs split over several, or has the clients of each run split.
 Runs are independent, and each device computes some of them (``shard_map``).  A problem whose clients are
 split over devices stays as it is: then the compiler splits every run, and the state of each client lies
-beside its data.
+with its data.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Compiled(NamedTuple):
 
 
 class _Kind(NamedTuple):
-    """What a program computes, beside shapes."""
+    """The computation of a program, without the shapes of its arrays."""
 
     algorithm: Algorithm
     extra: Extra

@@ -22,7 +22,7 @@ __all__ = ["Plan", "Progress", "Tracker", "line", "show", "work"]
 
 
 class Plan(NamedTuple):
-    """What a call is to compute, before anything is compiled; bytes are estimated from shapes."""
+    """The plan of a call, before anything is compiled; bytes are estimated from shapes."""
 
     runs: int
     programs: tuple[str, ...]  # that are left, one line each
@@ -38,7 +38,7 @@ class Plan(NamedTuple):
     each: float  # times this work, if each round were evaluated
 
     def __repr__(self) -> str:
-        """What `--plan` prints."""
+        """The text that `--plan` prints."""
         states = f", {self.states / 2**20:,.1f} of them states from which runs continue"
         result = f"the result takes at most {max(self.disk / 2**20, 0.1):,.1f} MiB"
         result += states * (self.states > 0)
@@ -96,7 +96,7 @@ def work(program: Program, chunk: Chunk) -> tuple[float, float]:
 def line(program: Program, grid: Grid, seeds: int, runs: int) -> str:
     """A program in words."""
     study = grid.studies[program.study]
-    axes = "".join(  # parts and data, which tell programs apart
+    axes = "".join(  # parts and data, by which programs differ
         f", {axis.name.replace('_', ' ')} {label if isinstance(label, str) else f'{label:g}'}"
         for axis, label in (
             (axis, axis.labels[i]) for axis, i in zip(grid.static, study.place, strict=True)

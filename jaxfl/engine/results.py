@@ -162,7 +162,7 @@ def privacy(about: Mapping[str, Any], *, claim: bool = True, whom: bool = True) 
 
 
 def assumed(about: Mapping[str, Any]) -> str:
-    """What a proven or stated eps assumes, in words; empty where there is none."""
+    """The assumptions of a proven or stated eps, in words; empty where there is none."""
     found = about["privacy"]
     said: str = "" if found is None else found.get("assumes", "")  # older files have none
     return said if said and math.isfinite(float(found["proven"])) else ""

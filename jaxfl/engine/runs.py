@@ -87,7 +87,7 @@ class Reached(NamedTuple):
 
 @dataclasses.dataclass
 class Record:
-    """What is known of one run: values, history, privacy."""
+    """The record of one run: values, history, privacy."""
 
     algorithm: Algorithm
     problem: Problem
@@ -166,7 +166,7 @@ class Record:
 
     @property
     def standing(self) -> Standing:
-        """What may be said of the privacy of all rounds, whatever code ran them."""
+        """The standing of the privacy of all rounds, whatever code ran them."""
         return Standing(*self.settings["proof"])
 
     @property
@@ -250,7 +250,7 @@ class Record:
         return usual_delta(self.facts.n if clients else self.facts.m_max)
 
     def event(self, rounds: int, facts: ProblemFacts | None = None, **values: Any) -> AnyEvent:
-        """What the first rounds release about one record, with the losses that stopping rules read.
+        """The event of the first rounds, about one record, with the losses that stopping rules read.
 
         ``facts`` and ``values`` replace those of the run.
         """
@@ -317,7 +317,7 @@ def honest(
     facts: ProblemFacts,
     release: Callable[[Mapping[str, Any]], AnyEvent],
 ) -> str:
-    """The clients that the proof trusts beside the protected one: it counts their noise in a sum.
+    """The clients that the proof trusts besides the protected one: it counts their noise in a sum.
 
     ``release`` returns the event in which these values replace those of the algorithm.
     """
@@ -349,7 +349,7 @@ def noisy(algorithm: Algorithm, values: Mapping[str, Any]) -> bool:
 
 
 def settings(algorithm: Algorithm, problem: Problem, proof: Standing) -> dict[str, Any]:
-    """What identifies the runs of an algorithm on a problem, and their environment."""
+    """The settings that identify the runs of an algorithm on a problem, and their environment."""
     return {
         "algorithm": algorithm.name,
         "parts": dict(algorithm.parts),
@@ -361,7 +361,7 @@ def settings(algorithm: Algorithm, problem: Problem, proof: Standing) -> dict[st
 
 
 def published(about: Mapping[str, Any], key: Key) -> dict[str, Any]:
-    """Settings as results hold them, with digests of the data and of the run's key that tell nothing.
+    """Settings as results hold them, with digests of the data and of the run's key that reveal nothing.
 
     Labels follow from a key, from a checksum without salt, and from the loss of a record.
     """

@@ -316,7 +316,7 @@ def _collect(driver: Driver, planned: Planned, todo: Sequence[int], tracker: Tra
 
 
 def report_failures(done: Computed, level: int = 3) -> None:
-    """Tell of chunks that have failed, whose runs are not ``complete`` in the result."""
+    """Warn of chunks that have failed, whose runs are not ``complete`` in the result, or raise."""
     if not done.failures:
         return
     first = next(iter(done.failures.values())).rstrip(".")
@@ -387,7 +387,7 @@ def _bytes(planned: Planned, number: int) -> int:
 
 
 def _announced(planned: Planned, todo: Sequence[int], fit: _Fit, disk: tuple[int, int]) -> Plan:
-    """What is left, before anything is compiled."""
+    """The plan of the runs that are left, before anything is compiled."""
     left = [(planned.chunks[n], planned.program(n)) for n in todo]
     works = [work(program, chunk) for chunk, program in left]
     rounds, seen = sum(r for r, _ in works), sum(e for _, e in works)

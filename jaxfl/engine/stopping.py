@@ -2,7 +2,7 @@
 
 A rule is public if it reads only what observers have seen: bits, seconds, the loss of data that are
 not protected.  The round at which the exact training loss ends a run is a function of the
-records without noise, so that no eps holds for such a run, whether the loss ended it or not.  With
+records without noise: no eps holds for such a run, whether the loss ended it or not.  With
 ``bound`` and ``sigma`` every client adds noise to its mean loss, and each check is one more
 Gaussian release of all its records.
 
@@ -157,8 +157,8 @@ def exposed(settings: Mapping[str, Any], algorithm: Algorithm, event: AnyEvent) 
         "bits": body is None or (clients and body.participation.scheme == "poisson"),
     }
     for one in settings.get("stop", []):
-        for name, told in private.items():
-            if told and name in one and not (name == "loss" and "sigma" in one):
+        for name, protected in private.items():
+            if protected and name in one and not (name == "loss" and "sigma" in one):
                 return name
     return ""
 

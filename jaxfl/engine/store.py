@@ -177,7 +177,7 @@ class Store(contextlib.ExitStack):
             self.state(number).unlink(missing_ok=True)
 
     def read(self, number: int) -> Arrays | None:
-        """A finished chunk; None if it is missing or damaged, so that it is computed again."""
+        """A finished chunk; None if it is missing or damaged, and must be computed again."""
         if self.folder is None:
             return self.memory.get(number)
         path = self.chunk(number)

@@ -46,8 +46,7 @@ LONGEST = 6000  # characters of a parameter of MLflow
 class Tracker:
     """Hands the numbers of each run to a library: begin, write, close.
 
-    What is slow waits, so that writing takes at most a tenth of the time; the rest is written when a
-    run ends.
+    Writing takes at most a tenth of the time: slow writes wait, and the rest is written when a run ends.
     """
 
     def __init__(self) -> None:
@@ -128,7 +127,7 @@ class TensorBoard(Tracker):
         self._append(there, *({"step": t, "summary": summary(found)} for t, found in rows))
 
     def close(self, there: Path, ended: str) -> None:
-        """Nothing to close: a file is open while it is written, so that runs may be many."""
+        """Nothing to close: a file is open only while it is written, and runs may be many."""
 
     def _append(self, file: Path, *events: Mapping[str, Any]) -> None:
         from tensorboardX.proto.event_pb2 import Event

@@ -43,7 +43,7 @@ LATE = 1.25  # if it takes so many times its time
 
 
 class Content(NamedTuple):
-    """What all chunks of a driver share."""
+    """The content that all chunks of a driver share."""
 
     programs: Mapping[int, Program]
     keys: list[Key]  # of each seed
