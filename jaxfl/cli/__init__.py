@@ -5,7 +5,7 @@
   folder, and show its result
 * :mod:`~jaxfl.cli.config` -- `--config FILE`: options of a command from a TOML file
 * :mod:`~jaxfl.cli.folder` -- the folder of a run or a sweep: ``config.json``, which --resume and
-  --extend read, beside the engine's files
+  --extend read, next to the engine's files
 * :mod:`~jaxfl.cli.imports` -- `--import FILE`: code of the user's own, which registers algorithms,
   models, data sets and parts
 * :mod:`~jaxfl.cli.interrupt` -- Ctrl-C, and a scheduler's request to end, always arrive

@@ -99,11 +99,10 @@ def choose_problem(setup: Setup) -> Problem:
     names = ("hidden", "activation", "init", "regularizer", "constraint")
     options = {name: getattr(setup, name) for name in names if getattr(setup, name) is not None}
     l2 = setup.regularizer == "l2" and setup.strength is None
-    require(not l2, "needs --strength beside it, as in --strength 0.01", regularizer="l2")
+    require(not l2, "needs --strength, as in --strength 0.01", regularizer="l2")
     if setup.strength is not None:
         alone = setup.regularizer is None or ":" in setup.regularizer
-        beside = "needs --regularizer nonconvex or l2 beside it"
-        require(not alone, beside, strength=setup.strength)
+        require(not alone, "needs --regularizer nonconvex or l2", strength=setup.strength)
         options["regularizer"] = f"{setup.regularizer}:{setup.strength!r}"
     for name, read in (("regularizer", public.regularizer), ("constraint", public.constraint)):
         try:

@@ -352,8 +352,8 @@ def _warn_of_divergence(ds: xarray.Dataset) -> None:
     at = ds["diverged_at"]
     if lost := int(at.count()):
         verb, first = "are" if lost > 1 else "is", f"the first by round {int(at.min())}"
-        told = f"jaxfl: {lost} of {plural(at.size, 'run')} diverged, {first}, and {verb} NaN"
-        print(f"{told} from there on; take a smaller --lr.", file=sys.stderr)
+        text = f"jaxfl: {lost} of {plural(at.size, 'run')} diverged, {first}, and {verb} NaN"
+        print(f"{text} from there on; take a smaller --lr.", file=sys.stderr)
 
 
 @contextlib.contextmanager
@@ -368,7 +368,7 @@ def computing(setup: Setup, quiet: bool = False) -> Iterator[None]:
         stack.callback(_tell, stack.enter_context(warnings.catch_warnings(record=True)), quiet)
         warnings.simplefilter("always", JaxflWarning)
         if setup.device == "cpu" and not getattr(jax.config, "jax_platforms", None):
-            # Before any device has started, so that no memory of a GPU is taken.
+            # Before any device has started: no memory of a GPU may be taken.
             jax.config.update("jax_platforms", "cpu")
         if setup.device is not None:
             try:

@@ -20,7 +20,7 @@ __all__ = ["Config", "with_config"]
 
 
 class Config(NamedTuple):
-    """What a file adds to the command line."""
+    """The words that a file adds to the command line."""
 
     file: Path
     words: tuple[str, ...]

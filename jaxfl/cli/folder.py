@@ -27,7 +27,7 @@ CURVES = "curves.png"  # of a run
 
 
 def read(folder: Path, name: str) -> Study:
-    """What was begun in a folder by the command of that name."""
+    """Read the study that the command of that name began in a folder."""
     if folder.is_dir():
         refuse_older(folder)
     file = folder / CONFIG

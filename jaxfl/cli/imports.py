@@ -58,7 +58,7 @@ def imported(words: Sequence[str]) -> list[str]:
 
 
 def record() -> dict[str, Any]:
-    """What ``config.json`` keeps of the imported files."""
+    """The entry of ``config.json`` about the imported files: their paths and digests."""
     files = [{"file": file, "digest": digest} for file, digest in LOADED.items()]
     return {"imports": files} if files else {}
 

@@ -25,9 +25,9 @@ class Interrupts:
     """Turns SIGINT and SIGTERM into `KeyboardInterrupt`, at once and again in :meth:`check`.
 
     An exception that is raised while a callback runs, of JAX or of Python's own imports, is printed and
-    lost there, so that a signal alone may have no effect: such an interrupt is not printed, and
-    :meth:`check` raises it again.  While compiled code runs, Python raises nothing: a thread says that the
-    signal has arrived, and ends the process at a second one.
+    lost there, and a signal alone may have no effect: such an interrupt is not printed, and
+    :meth:`check` raises it again.  While compiled code runs, Python raises nothing: a thread prints that
+    the signal has arrived, and ends the process at a second one.
     """
 
     def __init__(self) -> None:

@@ -162,7 +162,7 @@ def run_plot(words: Sequence[str]) -> None:
 
 
 def _sheet(given: dict[str, Any]) -> Look:
-    """What pictures are made for."""
+    """The medium, width, title and notes of pictures."""
     out: Look = {"note": "no_note" not in given, "title": given.get("title")}
     if "for" in given:
         choice("--for", given["for"], MEDIA)

@@ -81,7 +81,7 @@ MOST = 100_000  # seeds
 
 @dataclasses.dataclass(frozen=True)
 class Setup:
-    """What the algorithm, the problem and the loop of one run are made from.
+    """The options from which the algorithm, the problem and the loop of one run are made.
 
     data:
       --data NAME|FILE          data set: a name of `jaxfl list data`, a LIBSVM file, or leaf:FOLDER with
@@ -211,14 +211,14 @@ class Setup:
 
     @property
     def stop(self) -> Limits:
-        """What may end a run before its last round."""
+        """The limits that may end a run before its last round."""
         limits = {name: getattr(self, option) for name, option in LIMITS.items()}
         return limits if any(value is not None for value in limits.values()) else None
 
 
 @dataclasses.dataclass(frozen=True)
 class Counts:
-    """How many runs there are, and how long they are.
+    """The number of runs, and their length.
 
     runs:
       --rounds T                number of rounds (default: 200); auto takes the number that the theory gives
@@ -236,7 +236,7 @@ class Counts:
 
 @dataclasses.dataclass(frozen=True)
 class Session:
-    """What changes no result: where it goes, what computes it, and what is printed and drawn.
+    """The options that change no result: where it goes, what computes it, what is printed and drawn.
 
     execution:
       --memory BYTES            memory for the runs that are computed together (default: most of what is
@@ -289,7 +289,7 @@ class Session:
 
 @dataclasses.dataclass(frozen=True)
 class Study:
-    """What `jaxfl run` and `jaxfl sweep` compute: several values of an option are an axis."""
+    """The runs that `jaxfl run` and `jaxfl sweep` compute: several values of an option are an axis."""
 
     algorithms: list[str]
     options: dict[str, list[Any]]  # of :class:`Setup`

@@ -76,7 +76,7 @@ class Parser(argparse.ArgumentParser):
         """Do nothing: readers check values, and choices are for the completion of shells."""
 
     def arguments(self) -> list[argparse.Action]:
-        """What a file of `--config` may hold and a shell completes."""
+        """The options that a file of `--config` may hold and a shell completes."""
         return [action for action in self._actions if action.dest not in ("help", "config")]
 
     def finish(self, rest: Sequence[str], takes: str, otherwise: str) -> None:
@@ -156,7 +156,7 @@ def parser_of_runs() -> Parser:
 
 
 def parse(command: str, words: Sequence[str]) -> tuple[Study, Session]:
-    """What the command line asks for; with --extend the study has what is added."""
+    """Parse a command line into a study and a session; with --extend the study has what is added."""
     parser = parser_of_runs()
     found, rest = parser.parse_known_args(words)
     parser.finish(rest, "", f"`jaxfl {command} ALGORITHM --help` lists the options")
