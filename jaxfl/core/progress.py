@@ -87,9 +87,9 @@ class Bar:
         if self._late():
             return
         if self.bar is not None:
-            told = f"{amount(done)}/{amount(total)} rounds, {printable(words)}"
+            text = f"{amount(done)}/{amount(total)} rounds, {printable(words)}"
             note = printable(note)
-            self.bar.update(self.task, completed=done, total=total, description=told, note=note)
+            self.bar.update(self.task, completed=done, total=total, description=text, note=note)
             return
         line = f"round {done:,}/{total:,}, {words}" + (f", {note}" if note else "")
         now = time.perf_counter()

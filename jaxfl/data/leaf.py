@@ -249,8 +249,8 @@ def _users(path: Path, may_lack: bool) -> Iterator[tuple[str, Any, list[Any]]]:
         require(user in listed or not own["y"], more, AGAIN)
     for user, number in listed.items():
         size = len(found[user]["y"]) if user in found else 0
-        told = f"{path}: num_samples says {number} of user {shown(user)}, who has {size}"
-        require(number == size, told, AGAIN)
+        wrong = f"{path}: num_samples says {number} of user {shown(user)}, who has {size}"
+        require(number == size, wrong, AGAIN)
         lacks = f"{path}: user {shown(user)} has no examples"
         require(number or may_lack, lacks, "remove that user")
     yield from ((user, own["x"], own["y"]) for user, own in found.items() if own["y"])

@@ -550,8 +550,8 @@ def _described(head: str, data: Dataset | ClientData) -> str:
     names["clients"] = getattr(data, "client_names", ())
     lines += [f"{what}: {listed(some)}" for what, some in names.items() if some]
     if isinstance(data, ClientData):
-        told = {"partition": data.partition, "heterogeneity": _measured(data)}
-        lines += [f"{what}: {text}" for what, text in told.items() if text]
+        facts = {"partition": data.partition, "heterogeneity": _measured(data)}
+        lines += [f"{what}: {text}" for what, text in facts.items() if text]
     return "\n  ".join(lines)
 
 

@@ -10,7 +10,7 @@ cancel in the sum [Hu, Guo, Gong, section IV-B; Bonawitz et al., CCS 2017]::
 Clamping and rounding act on noised values, so each message stays as private as it was.  The *sum*
 carries the noise of all clients if no noise is clamped and the precision is below the noise: a range
 too small for that raises, and a run in which a coordinate was ``clamped`` all the same proves no more
-than its messages do.  The server can subtract what ``colluding`` clients tell it, noise included: the
+than its messages do.  The server can subtract what ``colluding`` clients reveal, noise included: the
 proof counts the noises of the others alone.  Where the server adds the noise, rounding changes a message
 by up to ``p sqrt(d)/2``, which counts as sensitivity.
 

@@ -1,7 +1,7 @@
 """Gaussian differential privacy in closed form, and conversions from zCDP.
 
-A mechanism is mu-GDP if it is no easier to tell apart on neighbouring data than N(0, 1) from
-N(mu, 1) [Dong, Roth, Su, 2022].  T releases of Gaussian noise sigma on a statistic of L2
+A mechanism is mu-GDP if its outputs on neighbouring data are no easier to distinguish than N(0, 1)
+from N(mu, 1) [Dong, Roth, Su, 2022].  T releases of Gaussian noise sigma on a statistic of L2
 sensitivity Delta are mu-GDP with ``mu = Delta sqrt(T) / sigma``, also when each release depends on
 the earlier ones.  Everything broadcasts over NumPy arrays, in float64.
 """

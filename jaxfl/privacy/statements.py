@@ -97,7 +97,7 @@ class Card(NamedTuple):
         out += [
             (
                 f"at {100 * fpr:g} % FPR",
-                f"telling whether {what} changed has a true positive rate of at most {_up(100 * rate)} %"
+                f"detecting whether {what} changed has a true positive rate of at most {_up(100 * rate)} %"
                 f"{self._reached(fpr)}",
             )
             for fpr, rate in self.rates.items()

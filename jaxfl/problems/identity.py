@@ -48,7 +48,7 @@ def fingerprint(problem: Problem) -> str:
 
 
 def objective(problem: Problem) -> str:
-    """Loss, regularizer and constraint at one arbitrary point, to tell problems apart."""
+    """Loss, regularizer and constraint at one arbitrary point, by which problems differ."""
     model = problem.model
     x = jnp.sin(jnp.arange(1, model.dim + 1, dtype=dtype(problem)))
     example = samples.samples(problem.train, jnp.int32(0), jnp.int32(0))

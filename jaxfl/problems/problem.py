@@ -314,7 +314,7 @@ def _unscaled(train: PyTree, count: Any, name: str) -> JaxflWarning | None:
 
 
 def _try_loss(model: Model, train: PyTree, kind: np.dtype[Any]) -> None:
-    """One abstract evaluation, for models that cannot tell what data they take."""
+    """Evaluate the loss once, without values, for models that do not check their data."""
     loss = f"The loss of model {model.name!r}"
     x = jax.ShapeDtypeStruct((model.dim,), kind)
     with blamed(f"{loss}, for one example of these data,", None):

@@ -137,8 +137,8 @@ def _rules(seen: Floats) -> tuple[Floats, Floats]:
     mean, scale = fitted.mean((0, 1)), fitted.std(1).mean(0)
     z = (seen - mean) / np.where(scale > 0, scale, np.inf)
     # what never varies, and differs between the worlds, is seen exactly
-    told = (scale == 0) & (np.ptp(fitted, axis=(0, 1)) > 0)
-    z[..., told] = np.sign(seen - mean)[..., told] * SEEN
+    exact = (scale == 0) & (np.ptp(fitted, axis=(0, 1)) > 0)
+    z[..., exact] = np.sign(seen - mean)[..., exact] * SEEN
     fitted = z[:, : RUNS // 4]
     gap = fitted[0].mean(0) - fitted[1].mean(0)
     within = (np.cov(fitted[0], rowvar=False) + np.cov(fitted[1], rowvar=False)) / 2
@@ -175,8 +175,8 @@ def _seen(
     def one(key: Key, rows: Array) -> Array:
         train = (problem.train[0].at[client].set(rows), problem.train[1].at[client].set(1.0))
         here = dataclasses.replace(problem, train=train)
-        told = by_messages(algorithm) if listens else algorithm
-        given = told, rounds, key, here, hp
+        attacked = by_messages(algorithm) if listens else algorithm
+        given = attacked, rounds, key, here, hp
         x, sent = observed(*given, listens=listens, summed=summed, client=client)
         if listens and body.fused:  # its own rounds compute no message, and draw the mean's noise
             x, _ = observed(algorithm, rounds, key, here, hp, listens=False)

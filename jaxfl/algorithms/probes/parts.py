@@ -213,7 +213,7 @@ def _error(part: Compressor, given: Given) -> bool:
 
 
 def _bits(part: Compressor, given: Given) -> None:
-    """Bits are two finite numbers, and as many as tell the messages of some vectors apart.
+    """Check that bits are two finite numbers, and as many as distinguish the messages of some vectors.
 
     The draw is the same for all vectors, since both ends may know it: the code of a message is no shorter
     than the entropy of what is sent.
@@ -233,8 +233,8 @@ def _bits(part: Compressor, given: Given) -> None:
     least, said = float(-(times / DRAWS) @ np.log2(times / DRAWS)), found[0] + live * found[1]
     confirm(
         said >= least - 1e-6,
-        f"The bits of {part.name!r} are {said:.4g} for a message, and to tell its messages for "
-        f"{DRAWS} vectors apart takes {least:.4g}",
+        f"The bits of {part.name!r} are {said:.4g} for a message, and to distinguish its messages for "
+        f"{DRAWS} vectors takes {least:.4g}",
     )
 
 
