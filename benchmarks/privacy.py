@@ -164,7 +164,7 @@ ABOUT = {
         "records of a client are protected, against who sees all messages and no seed of others; 3 seeds. "
         "*Server* is the noise of a trusted server at the same eps, for a client that is replaced. "
         "DECOR closes 60 to 75 % of the gap between local noise and the server's. Steps are from 0.0001 to "
-        "0.03: at eps = 3 the least is the best, so that local noise may gain from a smaller one.",
+        "0.03: at eps = 3 the least is the best, and local noise may gain from a smaller one.",
     ),
     "clipping": (
         "Adaptive clipping",
@@ -178,7 +178,7 @@ ABOUT = {
         "A budget for each client",
         f"10 clients as above, C = 1: five with eps = {BUDGETS[0]:g}, three with {BUDGETS[5]:g}, two with "
         f"{BUDGETS[8]:g}; 5 seeds. With weights the loss is that of another "
-        "objective; records are divided at random, so that both are much alike here.",
+        "objective; records are divided at random: both are much alike here.",
     ),
 }
 

@@ -14,7 +14,7 @@ HEADS = ("command", "setting", "what", "published", "ours", "verdict", "seeds", 
 INTRODUCTION = """\
 # Outside numbers
 
-Values that other groups published, beside what jaxfl gives in the same setting.
+Values that other groups published, and those of jaxfl in the same setting.
 `python benchmarks/outside.py run NAME`, in a checkout, measures a row: the column *command* has what
 follows `outside.py`. *Minutes* are those of all its seeds, on two cores with much other work. *Ours* is a
 mean over seeds, with its standard error where there are several.
