@@ -261,15 +261,17 @@ def _nothing(why: str) -> Bound:
 
 
 def _on_rings(plain: list[Event]) -> Bound:
-    """Sums of integers with integer noise: Renyi divergences add."""
+    """Sums of integers with integer noise: Renyi divergences add, or the squares of mu."""
     whole = all(isinstance(part.sensitivity, OnRing) for part in plain)
     if not whole or any(part.sampling.scheme != "full" for part in plain):
         return _nothing("noise on a ring composes with releases of its own kind alone")
-    names = " and ".join(sorted({part.sensitivity.noise for part in plain}))  # type: ignore[union-attr]
+    laws = sorted({part.sensitivity.noise for part in plain})  # type: ignore[union-attr]
+    names = " and ".join(laws).replace("_", " ")
+    way = "GDP" if laws == ["rounded_gaussian"] else "Renyi divergences"
     return Bound(
         lambda delta: ring_eps(plain, delta),
         lambda eps: ring_delta(plain, eps),
-        f"{names.replace('_', ' ')} noise on a ring: Renyi divergences",
+        f"{names} noise on a ring: {way}",
         Status.DERIVED,
     )
 

@@ -69,8 +69,8 @@ __all__ = [
 
 Adjacency: TypeAlias = Literal["replace_one", "add_remove", "zero_out"]
 ADJACENCIES: tuple[Adjacency, ...] = ("replace_one", "add_remove", "zero_out")
-RingNoise: TypeAlias = Literal["skellam", "discrete_gaussian"]
-RING_NOISES: tuple[RingNoise, ...] = ("skellam", "discrete_gaussian")
+RingNoise: TypeAlias = Literal["skellam", "discrete_gaussian", "rounded_gaussian"]
+RING_NOISES: tuple[RingNoise, ...] = ("skellam", "discrete_gaussian", "rounded_gaussian")
 # what the adversary sees, by the trust of an event
 OBSERVED = {
     "local_transcript": "every message of every client",

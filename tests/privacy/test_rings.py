@@ -1,6 +1,7 @@
 """Integer noise in secure sums: tables, norms and divergences against brute force, and rounds."""
 
 import dataclasses
+import functools
 import itertools
 import math
 from typing import Any
@@ -20,7 +21,7 @@ from jaxfl.parts import rings
 from jaxfl.parts.sampling import participation
 from jaxfl.privacy import Event, Sampling, epsilon, sigma_for
 from jaxfl.privacy.events import RING_NOISES, OnRing, RingNoise
-from jaxfl.privacy.rings import ORDERS, longest, renyi, ring_delta, table
+from jaxfl.privacy.rings import ORDERS, apart, longest, renyi, ring_delta, table
 
 pytestmark = pytest.mark.once
 BOTH = pytest.mark.parametrize("noise", RING_NOISES)
@@ -38,6 +39,8 @@ def masses(noise: RingNoise, std: float) -> tuple[np.ndarray, np.ndarray]:
 def wanted(noise: RingNoise, std: float, k: np.ndarray) -> np.ndarray:
     if noise == "skellam":
         return special.ive(abs(k), std**2)
+    if noise == "rounded_gaussian":
+        return stats.norm.sf((abs(k) - 0.5) / std) - stats.norm.sf((abs(k) + 0.5) / std)
     found = np.exp(-(k**2) / (2 * std**2))
     return found / found.sum()
 
@@ -78,15 +81,60 @@ def test_draws_are_those_of_the_table(noise: RingNoise, scale: float, key: jax.A
 # --- what is proven -------------------------------------------------------------------------------
 
 
-@BOTH
+def law_of_a_sum(noise: RingNoise, std: float, h: int, k: np.ndarray) -> np.ndarray:
+    p = one = wanted(noise, std, k)
+    for _ in range(h - 1):
+        p = np.convolve(p, one)
+    return p
+
+
+@pytest.mark.parametrize(("std", "h"), [(1.0, 2), (1.0, 1), (1.0, 5), (1.3, 3)])
+def test_sums_of_rounded_numbers_are_as_near_to_one_as_counted(std: float, h: int) -> None:
+    """The density of a normal number and h uniform ones, from its characteristic function."""
+    p = law_of_a_sum("rounded_gaussian", std, h, np.arange(-60, 61))
+    k = np.arange(p.size) - p.size // 2
+    t = np.linspace(-40, 40, 80_001)
+    psi = np.exp(-h * std**2 * t**2 / 2) * np.sinc(t / (2 * np.pi)) ** h
+    w = np.trapezoid(np.cos(np.outer(k, t)) * psi, t, axis=1) / (2 * np.pi)
+    off = abs(p - w).sum() / 2
+    assert off <= apart(std, h) + 1e-13
+    assert apart(std, h) <= 1e3 * off + 1e-13
+
+
+@pytest.mark.parametrize(("std", "h"), [(4.0, 4), (1.5, 1), (1.5, 3), (2.0, 2)])
+@pytest.mark.parametrize("d", [1, 2])
+def test_sums_of_rounded_numbers_hide_what_a_gaussian_hides(std: float, h: int, d: int) -> None:
+    """Against the exact profile of sums, for every integer vector of the counted norm; and close to it."""
+    p = law_of_a_sum("rounded_gaussian", std, h, np.arange(-40, 41))
+    made = event("rounded_gaussian", 1.5, std, h, d)
+    square = int(longest(1.5, 1.0, d))
+
+    def moved(shift: int) -> tuple[np.ndarray, np.ndarray]:
+        return p, np.roll(p, shift)
+
+    for eps in (0.1, 0.5, 1.0, 2.0):
+        worst = 0.0
+        for shifts in itertools.product(range(math.isqrt(square) + 1), repeat=d):
+            if sum(i * i for i in shifts) <= square:
+                pairs = [moved(shift) for shift in shifts]
+                P, Q = (
+                    functools.reduce(np.multiply.outer, some) for some in zip(*pairs, strict=True)
+                )
+                worst = max(worst, float(np.maximum(P - math.exp(eps) * Q, 0).sum()))
+        bound = ring_delta([made], eps)
+        assert worst <= bound
+        assert ring_delta([made], 1.5 * eps + 0.1) < worst or std * h**0.5 < 3 or worst < 1e-9
+
+
+RENYI = pytest.mark.parametrize("noise", ["skellam", "discrete_gaussian"])
+
+
+@RENYI
 @pytest.mark.parametrize(("std", "h"), [(1.0, 1), (1.0, 3), (2.0, 2), (4.0, 4)])
 @pytest.mark.parametrize("d", [1, 2])
 def test_no_two_sums_are_further_apart(noise: RingNoise, std: float, h: int, d: int) -> None:
     """Against the exact law of a sum, for every integer vector of the counted norm; and close to it."""
-    far = np.arange(-200, 201)
-    p = one = wanted(noise, std, far)
-    for _ in range(h - 1):
-        p = np.convolve(p, one)
+    p = law_of_a_sum(noise, std, h, np.arange(-200, 201))
     made = event(noise, 1.5, std, h, d)
     L = math.isqrt(int(longest(1.5, 1.0, d)))
     orders = ORDERS[ORDERS <= 12].astype(int)
@@ -129,11 +177,14 @@ def test_every_draw_of_a_table_counts() -> None:
 def test_the_noise_of_a_mean_is_close_to_the_gaussian_limit(
     noise: RingNoise, adjacency: Any, eps: float, limit: float
 ) -> None:
-    """d = 250, norm 10, n = 100: above the limit by what Renyi divergences lose, and never below."""
+    """d = 250, norm 10, n = 100: above the limit by what Renyi divergences lose, and never below.
+
+    Of rounded numbers by what rounding a message to steps adds to its norm.
+    """
     made = event(noise, 10.0, 256.0, 100, 250, adjacency=adjacency)
     found = sigma_for(made, eps, 1e-5)
     assert found.proven.eps <= eps
-    assert 1 < (found.sigma / 100) ** 2 / limit < 1.25
+    assert 1 < (found.sigma / 100) ** 2 / limit < (1.02 if noise == "rounded_gaussian" else 1.25)
 
 
 # --- what a client sends --------------------------------------------------------------------------
@@ -194,9 +245,9 @@ def test_words_wrap_around_the_ring(bits: int, key: jax.Array) -> None:
 def sums(noise: RingNoise, T: int, key: jax.Array) -> np.ndarray:
     """The steps of T rounds of clients whose updates are 0, (T, d), in units of their noise."""
     p, name = a_problem(n=5, m=8, d=12), {"skellam": "skellam_fedavg"}.get(noise, "discrete_fedavg")
-    f = jaxfl.functions(
-        jaxfl.algorithm(name, noise_std=64.0), p, rounds=1, **{**NUMBERS, "lr": 1e-9}
-    )
+    parts: dict[str, Any] = {"rounded": True} if noise == "rounded_gaussian" else {}
+    made = jaxfl.algorithm(name, noise_std=64.0, **parts)
+    f = jaxfl.functions(made, p, rounds=1, **{**NUMBERS, "lr": 1e-9})
 
     def step(key: jax.Array) -> jax.Array:
         state = f.init(key)

@@ -186,11 +186,13 @@ def skellam_fedavg(noise_std: float = 1024.0, bits: int = 32, **parts: Unpack[Pa
     Noise counts of as many clients as send at least, less those that collude.
     """
     return _ringed(
-        "skellam_fedavg", "Agarwal, Kairouz, Liu, NeurIPS 2021", noise_std, bits, **parts
+        "skellam_fedavg", "Agarwal, Kairouz, Liu, NeurIPS 2021", "skellam", noise_std, bits, **parts
     )
 
 
-def discrete_fedavg(noise_std: float = 1024.0, bits: int = 32, **parts: Unpack[Parts]) -> Algorithm:
+def discrete_fedavg(
+    noise_std: float = 1024.0, bits: int = 32, rounded: bool = False, **parts: Unpack[Parts]
+) -> Algorithm:
     """FedAvg with discrete Gaussian noise in a secure sum of integers [Kairouz, Liu, Steinke, ICML 2021]::
 
         c_i = round(H D g_i/p) + Z_i  mod 2^bits,  s = noise_std = sigma/p
@@ -198,9 +200,12 @@ def discrete_fedavg(noise_std: float = 1024.0, bits: int = 32, **parts: Unpack[P
         x <- x - (eta_g/r) p D H^T sum_{i in S} c_i
 
     All else is as in :func:`skellam_fedavg`.  Sums of such noise are nearly of the same kind, and the proof
-    counts the difference.
+    counts the difference.  With ``rounded``, Z_i are normal numbers, rounded.  Sums of these are nearly a
+    rounded normal number, so that no more noise is needed than without rounding.
     """
-    return _ringed("discrete_fedavg", "Kairouz, Liu, Steinke, ICML 2021", noise_std, bits, **parts)
+    law: RingNoise = "rounded_gaussian" if rounded else "discrete_gaussian"
+    paper = "Kairouz, Liu, Steinke, ICML 2021"
+    return _ringed("discrete_fedavg", paper, law, noise_std, bits, **parts)
 
 
 def fedavg(**parts: Unpack[Parts]) -> Algorithm:
@@ -302,14 +307,15 @@ def _controlled(name: str, kind: Variant, parts: Parts) -> Algorithm:
     return _algorithm(name, kind, **parts)
 
 
-def _ringed(name: str, paper: str, std: float, bits: int, **parts: Unpack[Parts]) -> Algorithm:
+def _ringed(
+    name: str, paper: str, law: RingNoise, std: float, bits: int, **parts: Unpack[Parts]
+) -> Algorithm:
     """Return an algorithm whose clients add integer noise; raise for parts that do not fit."""
     for role in ("aggregation", "mechanism", "compressor", "convex"):
         why = "whose clients add integer noise to whole messages in a secure sum: leave it out"
         applies(not parts.get(role), name, why, **{role: parts.get(role)})
-    noise: RingNoise = "skellam" if name.startswith("skellam") else "discrete_gaussian"
     std = number("noise_std", std, least=1, most=2.0**15)
-    kind = Variant(paper, bounded=True, claims=False, ring=(noise, std, bits))
+    kind = Variant(paper, bounded=True, claims=False, ring=(law, std, bits))
     return _algorithm(name, kind, **parts)
 
 
