@@ -60,12 +60,12 @@ def compose(
 ) -> Algorithm:
     """The algorithm whose rounds are ``body`` and whose hyper-parameters come from ``plan``.
 
-    ``params`` are those that only ``plan`` reads; those of the parts join by themselves, and eps and
-    delta where there is noise.  Rounds read what parts declare, and ``reads``.
-    ``formula`` is the paper's noise both ways, which reports show as its claim where it is ``cited``.
-    Accountants read ``event``.  Without one, they assume one noised message per round; with local steps or
-    server noise nothing is proven.
-    ``finish`` adds to a draft what follows from the noise that is used: the names in ``follows``.
+    ``name``, ``summary`` and ``paper`` are texts for lists and results.  ``params`` are those that only
+    ``plan`` reads; those of the parts join by themselves, and eps and delta where there is noise.  Rounds
+    read what parts declare, and ``reads``.  ``formula`` is the paper's noise both ways, which reports
+    show as its claim where it is ``cited``.  Accountants read ``event``.  Without one, they assume one
+    noised message per round; with local steps or server noise nothing is proven.  ``finish`` adds to a
+    draft what follows from the noise that is used: the names in ``follows``.
     """
     _check(name, body)
     aggregation = body.aggregation

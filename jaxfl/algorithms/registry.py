@@ -78,9 +78,10 @@ def register(constructor: F) -> F: ...
 def register(constructor: Any) -> Any:
     """Make an algorithm known by its function's name, to ``simulate`` and to the command line.
 
-    ``@register("model")`` does so for a function that returns a :class:`Model`.  It takes (features,
-    classes), two whole numbers, or (shape, classes) for examples that are no vectors: ``shape`` is a
-    tuple.  ``@register("data")`` is for a function of a data set's options that returns a
+    ``constructor`` is a function of parts, by keyword, that returns an :class:`Algorithm`; or it names
+    another kind.  ``@register("model")`` is for a function that returns a :class:`Model`.  It takes
+    (features, classes), two whole numbers, or (shape, classes) for examples that are no vectors:
+    ``shape`` is a tuple.  ``@register("data")`` is for a function of a data set's options that returns a
     :class:`Dataset` to share among clients, or :class:`ClientData`.  Other kinds are ``"compressor"``,
     ``"sampler"``, ``"participation"`` and ``"aggregation"``.
     """

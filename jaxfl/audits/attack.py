@@ -137,14 +137,15 @@ def audit(
 ) -> AuditResult:
     """Attack ``runs`` runs in each of two worlds: one record is +C e_1 in the first, -C e_1 in the second.
 
-    It is the first of the m records of the first client, and ``C = canary * clip``.  If draws have a
+    It is the first of the m records of the first of ``clients`` clients, and ``C = canary * clip``; the
+    model has ``dim`` coordinates.  If draws have a
     fixed size, the other records of that client are -C e_1: a round shows whether it drew the
     canary.  All other records are zero.  With an event for adjacency by addition or removal the record is
     zero in the second world; where a client is protected, all of its records are canaries.
     ``turning`` makes their sign depend on x (see :mod:`jaxfl.algorithms.probes.canary`).  ``numbers`` are
     the algorithm's hyper-parameters.  A quarter of the runs fits statistics (see
     :class:`Reader`), a quarter chooses a statistic and a threshold, and half bound how often that test
-    succeeds.
+    succeeds, at the ``confidence``.  ``chunk`` runs are computed at once.
 
     ``event`` describes the mechanism (or is a function of resolved values and facts); the default is
     the algorithm's own, if it has one.  ``claimed`` defaults to what its paper's formula

@@ -53,12 +53,14 @@ def sensitivity(
 ) -> Sensitivity:
     """The largest change of a message, without noise, if one record is exchanged for its negation.
 
-    Both worlds share their draws.  The record is a turning canary
-    (:mod:`jaxfl.algorithms.probes.canary`), the worst case for estimators that compare two points; the
-    other gradients do not depend on x: worlds whose trajectories differ can be compared round by
-    round.  The maximum is over the rounds of ``runs`` runs: with few records and many runs it comes close
-    to the bound.  Noise that an algorithm has no ``sigma`` for is the same in both worlds and cancels.  A
-    sparsifier multiplies what it keeps, noise included, by 1 + omega: the change is divided by that factor.
+    ``numbers`` are the algorithm's hyper-parameters; one client has m records, and the model ``dim``
+    coordinates.  ``event`` gives the bound, by default the algorithm's own event.  Both worlds share
+    their draws.  The record is a turning canary (:mod:`jaxfl.algorithms.probes.canary`), the worst case
+    for estimators that compare two points; the other gradients do not depend on x: worlds whose
+    trajectories differ can be compared round by round.  The maximum is over the rounds of ``runs`` runs:
+    with few records and many runs it comes close to the bound.  Noise that an algorithm has no ``sigma``
+    for is the same in both worlds and cancels.  A sparsifier multiplies what it keeps, noise included, by
+    1 + omega: the change is divided by that factor.
     """
     checked({"canary": canary})
     algorithm = one_algorithm(algorithm, numbers)
@@ -180,10 +182,12 @@ def one_run_audit(
 ) -> OneRun:
     """Privacy auditing with one training run [Steinke, Nasr, Jagielski, NeurIPS 2023].
 
-    Canary i is +C e_i or -C e_i by a fair coin; the ``guesses`` with the largest ``|sum_t v_t|_i``
-    are guessed by their sign.  Canaries must not meet, so there can be at most ``dim`` of them.
-    Through the event's curve [Mahloujifar, Melis, Chaudhuri, 2024] the bound comes much closer to eps
-    than the one that assumes nothing.
+    One client has m records, ``canaries`` of them planted (default: as many as fit): canary i is +C e_i
+    or -C e_i by a fair coin, ``C = canary * clip``.  The ``guesses`` with the largest ``|sum_t v_t|_i``
+    (default: a quarter) are guessed by their sign.  Canaries must not meet, so there can be at most
+    ``dim`` of them.  The bound on eps at ``delta`` holds with the ``confidence``.  Through the event's
+    curve [Mahloujifar, Melis, Chaudhuri, 2024] the bound comes much closer to eps than the one that
+    assumes nothing.
     """
     began = time.perf_counter()
     checked({"delta": delta, "confidence": confidence, "canary": canary})

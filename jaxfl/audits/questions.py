@@ -85,10 +85,13 @@ def account(
 ) -> dict[str, Any]:
     """The eps at ``delta``, or the delta at ``eps``, that noise ``sigma`` proves, and the paper's claim.
 
-    ``runs`` adds the eps of the best of that many runs (:func:`jaxfl.privacy.best_of`; ``seen="winner"``
-    if the others stay secret).  ``**{"as": "dp-event"}`` adds the event as text of
-    a ``dp_accounting.DpEvent``, and the accountant for it, and ``"card"`` the facts of a
-    :class:`jaxfl.privacy.statements.Card`.  A calculator answers its one question.
+    ``name`` is an algorithm, ``"event"`` or a calculator; ``params`` are its hyper-parameters and the
+    sizes of the data, named as in `jaxfl account NAME --help`.  ``method`` asks for one proof, as in
+    :func:`jaxfl.privacy.epsilon`.  ``runs`` adds the eps of the best of that many runs
+    (:func:`jaxfl.privacy.best_of`; ``seen="winner"`` if the others stay secret).
+    ``**{"as": "dp-event"}`` adds the event as text of a ``dp_accounting.DpEvent``, and the accountant for
+    it, and ``"card"`` the facts of a :class:`jaxfl.privacy.statements.Card`.  A calculator answers its one
+    question.
 
     >>> numbers = {"samples": 3256, "rounds": 25, "clip": 0.5, "sigma": 0.00570, "delta": 1e-3}
     >>> found = account("cdp_sgd", batch=10, **numbers)
@@ -155,6 +158,8 @@ def calibrate(
     name: str, /, *, method: str | None = None, find: str = "sigma", **params: Any
 ) -> dict[str, Any]:
     """The least noise ``sigma`` that proves ``eps`` at ``delta``, the eps that it proves, and the paper's.
+
+    ``name``, ``method`` and ``params`` are those of :func:`account`.
 
     Each of several disjoint phases is calibrated by itself: ``sigma`` is that of the first, ``sigmas`` has
     all.  ``find="rounds"`` and ``find="batch"`` take ``sigma``, and find the most rounds, up to 2^31, or

@@ -79,6 +79,8 @@ def pieces(numbers: Iterable[float], lengths: Iterable[int] | None = None) -> Sc
 def schedule(spec: Any, label: str | None = None) -> Schedule:
     """A schedule from its text, or from a function of the round, such as those of optax.
 
+    ``spec`` is the text or the function, and ``label`` the name of a function's schedule in results.
+
     >>> schedule("linear:1,0").over(5).tolist()
     [1.0, 0.75, 0.5, 0.25, 0.0]
     """

@@ -48,7 +48,7 @@ def load(
     """The data set of that name; see `LOADERS` for the names and each loader for its options.
 
     Files are looked for in ``directory`` (default: ``JAXFL_DATA``), then in the per-user cache,
-    then downloaded; their content is always checked.
+    then downloaded, unless ``download`` is False; their content is always checked.
     """
     loader = known("data set named", name, LOADERS)
     if directory is not None:  # also where the data set needs no file

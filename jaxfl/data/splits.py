@@ -62,7 +62,8 @@ def split(
 ) -> ClientData:
     """Share the training rows of a data set, or of the one of that name, among clients.
 
-    ``how`` names the partition (`PARTITIONS`), and ``options`` are its options.  ``labels`` are other
+    ``how`` names the partition (`PARTITIONS`), ``seed`` fixes its draws, and ``options`` are its options.
+    ``labels`` are other
     labels to share rows by, as digits where a model learns their parity.  ``test_share`` holds
     out that part of every client's rows; pooled in client order, they replace the test set, and
     ``test_owner`` says whose they are.
@@ -105,8 +106,9 @@ def from_examples(
 ) -> ClientData:
     """The clients of a data set of Hugging Face, of TensorFlow, or of any rows that are dicts.
 
-    The column ``client`` says whose a row is, in ``test`` too where that has it; or ``clients`` share
-    the rows by the partition ``how`` (default: "iid") with its ``options``, see `split`.  ``test_share``
+    ``dataset`` has the training rows, and ``test`` those of the test set.  The column ``client`` names the
+    client of each row, in ``test`` too where that has it; or ``clients`` share the rows by the partition
+    ``how`` (default: "iid") with its ``seed`` and ``options``, see `split`.  ``test_share``
     holds out that part of every client's rows, in place of ``test``.
 
     ``features`` is one column, or several that are put side by side.  Images of bytes are divided by

@@ -34,9 +34,10 @@ def generated(
 ) -> ClientData:
     """Clients whose sample j is ``make(source, i, j)``, for client i: one example, traced.
 
-    Rounds and metrics compute a sample whenever they read it: a million clients take no more
-    memory than one block of them.  Draw with ``jax.random.fold_in`` from a key in ``source``, which is
-    an argument and not a constant of the program; the same i and j must give the same example.
+    Each client has ``samples`` samples, or the first ``count[i]`` of them; ``test`` is a pytree of
+    examples.  Rounds and metrics compute a sample whenever they read it: a million clients take no more
+    memory than one block of them.  Draw with ``jax.random.fold_in`` from a key in ``source``, which is an
+    argument and not a constant of the program; the same i and j must give the same example.
 
     >>> import jax
     >>> def make(key, i, j):
@@ -61,7 +62,8 @@ def mapped(
 ) -> ClientData:
     """Clients whose samples stay on disk: leaves (n, m, ...), as `numpy.load(file, mmap_mode="r")`.
 
-    The host fetches only what a round or a metric reads; float64 becomes float32.
+    Client i has the first ``count[i]`` of its m rows of ``arrays``, by default all; ``test`` is a pytree of
+    examples.  The host fetches only what a round or a metric reads; float64 becomes float32.
 
     >>> features, labels = np.zeros((3, 4, 2)), np.zeros((3, 4), int)
     >>> mapped((features, labels), classes=2).count

@@ -51,7 +51,7 @@ def synthetic(
     ``W_k = W + alpha E_k``, ``b_k = b + alpha e_k``, ``v_k = beta z_k``.
 
     Every client has m rows, or n m rows are divided by the law ``unequal`` (`sizes`, with its
-    ``spread``); ``test`` more rows of each client are pooled into the test set.
+    ``spread``); ``test`` more rows of each client are pooled into the test set.  ``seed`` fixes all draws.
 
     Li et al., Federated Optimization in Heterogeneous Networks, MLSys 2020, section 5.1, with alpha
     and beta as standard deviations like the authors' code; Shamir, Srebro and Zhang, ICML 2014.

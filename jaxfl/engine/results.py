@@ -184,7 +184,7 @@ def save(ds: xarray.Dataset, path: str | Path) -> Path:
 
 
 def load(path: str | Path, *, unchecked: bool = False) -> xarray.Dataset:
-    """Read a result, an ``xarray.Dataset``, from the file or the folder that a run or a sweep wrote.
+    """Read a result, an ``xarray.Dataset``, from the ``path`` of a file or folder of a run or a sweep.
 
     Raise if the contents do not match their digest (the file is damaged) or have none (an earlier
     version wrote it).  ``unchecked=True`` reads as much of such a file as possible; its values may be

@@ -76,10 +76,11 @@ def sweep(
     chance.  With ``paired=False`` each cell has its own draws.  Random draws and counts never depend
     on other cells, chunks or devices; floats may differ by rounding.
 
-    ``eval_every``, ``metrics``, ``metrics_on``, ``stop``, ``noise`` and ``matmul_precision`` are those of
-    :func:`simulate`.  A run that diverges, or that ``stop`` ends, is frozen, marked by ``diverged_at`` or
-    ``stopped_at``, and does not affect others.  The data set has what is small: ``keep`` adds
-    ``"clients"`` (metrics of every client), ``"eps_spent"`` (also of each client) and ``"x"``.
+    ``eval_every``, ``metrics``, ``metrics_on``, ``stop``, ``noise``, ``strict`` and ``matmul_precision``
+    are those of :func:`simulate`.  A run that diverges, or that ``stop`` ends, is frozen, marked by
+    ``diverged_at`` or ``stopped_at``, and does not affect others.  The data set has what is small:
+    ``keep`` adds ``"clients"`` (metrics of every client), ``"eps_spent"`` (also of each client) and
+    ``"x"``.
 
     ``out`` is a folder for the plan, each finished chunk, checkpoints and ``result.nc``.  ``resume=True``
     computes only what is missing in it, and gives bit for bit the same result.  ``extend=True`` does so

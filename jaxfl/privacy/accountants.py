@@ -98,7 +98,11 @@ class Bound(NamedTuple):
 
 @CALM
 def epsilon(event: AnyEvent, delta: float, method: str | None = None) -> Guarantee:
-    """The proven eps at this delta."""
+    """The proven eps of an ``event`` at this delta.
+
+    ``method`` asks for one proof, such as ``"chain"`` or ``"reveal"`` for SVRG and SAGA; by default the
+    least eps of all proofs that apply counts.
+    """
     check_event(event, method)
     return _guarantee(event, method, delta=check_delta(delta))
 
@@ -126,7 +130,7 @@ def at_hand(event: AnyEvent, method: str | None = None) -> bool:
 
 @CALM
 def delta(event: AnyEvent, eps: float, method: str | None = None) -> Guarantee:
-    """The proven delta at this eps."""
+    """The proven delta of an ``event`` at this eps; ``method`` is that of :func:`epsilon`."""
     check_event(event, method)
     return _guarantee(event, method, eps=check_eps(eps))
 

@@ -58,7 +58,7 @@ class Calibration(NamedTuple):
 def sigma_for(event: AnyEvent, eps: float, delta: float, method: str | None = None) -> Calibration:
     """The least noise with proven eps <= ``eps``: all sigmas of ``event`` scaled together.
 
-    Only the ratios of the event's sigmas matter.
+    Only the ratios of the event's sigmas matter.  ``method`` is that of :func:`jaxfl.privacy.epsilon`.
 
     >>> from jaxfl.privacy import Mean, Sampling
     >>> event = Event(Sampling("full", 1000, 1000), Mean(1.0), sigma=1.0, releases=100)

@@ -619,7 +619,10 @@ def together(event: AnyEvent, other: Event) -> AnyEvent:
 
 
 def worst(facts: ProblemFacts, client: Callable[[int], AnyEvent]) -> AnyEvent:
-    """``client(m)``; for clients of different sizes m, their phases, of which the worst counts."""
+    """``client(m)``, the event of a client with m records; for several m, phases of which the worst counts.
+
+    ``facts`` hold the clients' numbers of records.
+    """
     found = tuple(client(m) for m in facts.sizes or (facts.m,))
     return found[0] if len(found) == 1 else Phases(found, together=True)
 

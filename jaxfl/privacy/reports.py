@@ -122,7 +122,10 @@ class Report(NamedTuple):
 def report(
     event: AnyEvent, claimed: Claim | float | None, delta: float, method: str | None = None
 ) -> Report:
-    """Report the claimed and the proven eps of an event at this delta."""
+    """Report the claimed and the proven eps of an event at this delta.
+
+    ``claimed`` is a claim, an eps, or None; ``method`` is that of :func:`jaxfl.privacy.epsilon`.
+    """
     proven = epsilon(event, delta, method)
     claim = claimed.eps if isinstance(claimed, Claim) else claimed
     at = None

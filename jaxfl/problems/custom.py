@@ -35,7 +35,9 @@ def custom(
     """A model with any ``loss(params, example)`` over a pytree of arrays, clipped by ``vmap(grad)``.
 
     ``init`` is the initial pytree, or a function of a key that draws it; ``smoothness`` is L of every
-    example's loss without the regularizer, if you know it.
+    example's loss without the regularizer, if you know it.  ``correct(params, example)``, for the metric
+    accuracy, is whether the prediction is right.  ``regularizer`` and ``constraint`` are those of
+    :func:`logistic`, and ``name`` appears in results.
 
     ``trainable`` says by their paths which leaves are learned, as ``lambda path: path != "embedding"``.
     The others keep the values of ``init``, drawn with ``jax.random.key(0)`` if it is a function.

@@ -84,7 +84,10 @@ def logistic(
 ) -> Model:
     """``f_j(x) = log(1 + exp(-s_j a_j . x))``, ``s_j = 2 y_j - 1``, labels {0, 1}.
 
-    ``L = max ||a||^2 / 4`` plus the regularizer's.
+    ``L = max ||a||^2 / 4`` plus the regularizer's.  ``features`` is the length of a.  ``regularizer`` and
+    ``constraint`` are names, such as ``"l2:0.01"`` and ``"ball:1"``, or made by :func:`l2`,
+    :func:`nonconvex`, :func:`ball` and :func:`box`.  ``init`` is ``"zeros"``, ``"normal"`` for N(0, 1) on
+    every coordinate, ``"normal/5"`` for a fifth of that, or a function of a key that returns the point.
     """
     return _linear("logistic", features, regularizer, constraint, init)
 
@@ -93,6 +96,8 @@ def least_squares(
     features: int, *, regularizer: Reg = None, constraint: Set = None, init: Init = "zeros"
 ) -> Model:
     """``f_j(x) = (a_j . x - y_j)^2 / 2``; ``L = max ||a||^2`` plus the regularizer's.
+
+    The arguments are those of :func:`logistic`.
 
     >>> least_squares(8).dim
     8
@@ -105,6 +110,8 @@ def hinge(
 ) -> Model:
     """``f_j(x) = max(0, 1 - s_j a_j . x)``, ``s_j = 2 y_j - 1``, labels {0, 1}; not smooth.
 
+    The arguments are those of :func:`logistic`.
+
     >>> hinge(8, constraint="ball:1").dim
     8
     """
@@ -115,6 +122,8 @@ def absolute(
     features: int, *, regularizer: Reg = None, constraint: Set = None, init: Init = "zeros"
 ) -> Model:
     """``f_j(x) = |a_j . x - y_j|``; not smooth.
+
+    The arguments are those of :func:`logistic`.
 
     >>> absolute(8, regularizer="l2:0.1").dim
     8
@@ -142,7 +151,8 @@ def softmax_regression(
 ) -> Model:
     """``f_j(W) = log sum_k exp(z_k) - z_y``, ``z = a_j W (+ b)``; labels 0, ..., classes - 1.
 
-    ``L = max ||a||^2 / 2`` (``||a||^2 + 1`` with a bias) plus the regularizer's.
+    ``L = max ||a||^2 / 2`` (``||a||^2 + 1`` with a bias) plus the regularizer's.  The other arguments are
+    those of :func:`logistic`.
 
     >>> softmax_regression(64, 10).dim
     650
@@ -164,11 +174,12 @@ def mlp(
     constraint: Set = None,
     init: Init = None,
 ) -> Model:
-    """Dense layers with one activation between them.
+    """Dense layers with one activation between them: ``hidden`` units in each layer but the last.
 
     ``loss`` is softmax with an output per class by default, least squares with one output for
     ``classes=0``; "logistic" and "hinge" take one output for two classes.  Weights start as
-    N(0, 1/in) and biases at 0; ``init="normal/5"`` draws all of them from N(0, 1/25).
+    N(0, 1/in) and biases at 0; ``init="normal/5"`` draws all of them from N(0, 1/25).  ``regularizer`` and
+    ``constraint`` are those of :func:`logistic`.
     """
     widths = _widths("hidden", hidden)
     out = outputs.output(loss, whole("classes", classes, 0))
@@ -322,7 +333,8 @@ def cnn(
     units.  ``channels`` and ``hidden`` replace these widths.
 
     ``shape`` is that of an image, or its number of pixels where images are flat squares of one
-    or three channels: 784 for 28x28x1.
+    or three channels: 784 for 28x28x1.  ``regularizer``, ``constraint`` and ``init`` are those of
+    :func:`logistic`; by default weights are drawn layer by layer.
 
     >>> cnn(784, 62, channels=(4, 8), hidden=32).dim
     15534
@@ -363,7 +375,8 @@ def resnet_gn(
 
     A convolution of 3x3, then for each width of ``channels`` so many ``blocks`` of two convolutions
     around which the input is added, the first block of each later width with stride 2; the mean over
-    pixels, and a dense layer.  ``shape`` is that of an image, as in `cnn`.
+    pixels, and a dense layer.  Channels are normalized in ``groups``.  ``shape`` and the other arguments
+    are those of :func:`cnn`.
 
     >>> resnet_gn((32, 32, 3), 10).dim > 10_000
     True
@@ -408,8 +421,9 @@ def char_lstm(
 ) -> Model:
     """The next character after ``features`` characters, by LSTM layers: LEAF's model of Shakespeare.
 
-    Characters are integers below ``classes``; each has ``embedding`` numbers.  A dense layer of the
-    last step's output gives one output for each character [Caldas et al., 2018].
+    Characters are integers below ``classes``; each has ``embedding`` numbers.  ``hidden`` are the widths of
+    the LSTM layers.  A dense layer of the last step's output gives one output for each character [Caldas et
+    al., 2018].  The other arguments are those of :func:`cnn`.
 
     >>> char_lstm(20, 80).dim > 10_000
     True

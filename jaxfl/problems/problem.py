@@ -55,8 +55,9 @@ class _Checked(type):
 class Problem(types.Problem, metaclass=_Checked):
     """A problem from a model and the data of clients, or a pytree of arrays (n, m, ...).
 
-    Samples that are computed where they are needed (`jaxfl.data.generated`) are checked on three
-    clients; large samples on the first few of each.
+    ``model`` is one of `jaxfl.models`, and ``name`` appears in results.  Samples that are computed where
+    they are needed (`jaxfl.data.generated`) are checked on three clients; large samples on the first few
+    of each.
 
     ``x0`` is a flat vector or the model's own pytree of parameters, with None for frozen ones; without
     it every run draws its own from the model.  Real numbers become ``dtype``, integers int32.

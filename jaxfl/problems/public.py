@@ -90,7 +90,7 @@ def l2(strength: float) -> Regularizer:
 
 
 def ball(radius: float, centre: float | Sequence[float] = 0.0) -> Constraint:
-    """``||x - c|| <= r``, of diameter 2r.
+    """``||x - c|| <= r``, of diameter 2r, for the ``radius`` r and the ``centre`` c.
 
     >>> ball(1.0).name
     'ball:1'
@@ -99,7 +99,7 @@ def ball(radius: float, centre: float | Sequence[float] = 0.0) -> Constraint:
 
 
 def box(low: float | Sequence[float], high: float | Sequence[float]) -> Constraint:
-    """``low_j <= x_j <= high_j``, numbers or one of each per coordinate.
+    """``low_j <= x_j <= high_j``; ``low`` and ``high`` are numbers, or one for each coordinate.
 
     >>> box(-1.0, 1.0).diameter(4)
     4.0

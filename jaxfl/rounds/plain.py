@@ -118,7 +118,10 @@ class Plain(Federated):
 
 
 def estimate(body: Plain, now: RoundContext, me: ClientBlock, noise: Key) -> Estimate:
-    """g_i: ``sum of terms - sum_j weight_j stored_j + base_i + grad regularizer``, or local steps."""
+    """g_i: ``sum of terms - sum_j weight_j stored_j + base_i + grad regularizer``, or local steps.
+
+    ``now`` is the context of the round, ``me`` the client, and ``noise`` the key of its local steps' noise.
+    """
     rows_of, points = jax.random.fold_in(now.keys.rows, me.index), now.keys.points
     points = jax.random.fold_in(at(points, now.t), me.index)
     read = functools.partial(take, now.problem.train, me)
