@@ -115,7 +115,7 @@ class Rules(NamedTuple):
     finish: Callable[[Draft, Noise, ProblemFacts], None] | None
 
     def sized(self, given: Mapping[str, Any], facts: ProblemFacts) -> Plan:
-        """An omega or a share that ``plan`` left alone decides what the compressor makes of it."""
+        """The plan, with the hyper-parameters that a compressor derives from a given omega or share."""
         found, compressor = self.plan(given, facts), self.body.compressor
         own = self.body.mechanism
         require(

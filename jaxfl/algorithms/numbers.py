@@ -220,7 +220,7 @@ def resolved(
 class Draft:
     """The values of one run, filled in by rules: the user's first, then theory's, then defaults.
 
-    ``asked`` says how the noise is chosen; the noise joins the values once it is known.
+    ``asked`` is the way in which the noise is chosen; the noise joins the values once it is known.
     """
 
     def __init__(
@@ -250,15 +250,15 @@ class Draft:
             self.values[name], self.sources[name] = value, source
 
     def default(self, name: str, value: Any, why: str = "") -> None:
-        """``value``, if there is none."""
+        """Set ``name`` to a default, unless it has a value; ``why`` explains the default in results."""
         self._fill(name, value, Source(Origin.DEFAULT, f"default: {why}" if why else ""))
 
     def theorem(self, name: str, value: Any, where: str) -> None:
-        """``value``, which follows from others by what ``where`` names, if there is none."""
+        """Set ``name`` to a value of theory, unless it has one; ``where`` names the theorem."""
         self._fill(name, value, Source(Origin.THEOREM, where))
 
     def set(self, name: str, value: Any, source: Source) -> None:
-        """``value``, whatever there was."""
+        """Set ``name`` to this value, whatever it was before."""
         self.values[name], self.sources[name] = value, source
 
     @property
@@ -282,7 +282,7 @@ class Draft:
         self.taking_part(body.participation, *tenth)
 
     def taking_part(self, participation: Participation, cohort: int, why: str) -> None:
-        """``cohort`` where none is given; the rest of a participation has no default."""
+        """Set a default ``cohort``; raise if another hyper-parameter of the participation is missing."""
         names = [param.name for param in participation.params]
         if "cohort" in names:
             self.default("cohort", cohort, why)
@@ -310,7 +310,7 @@ class Draft:
             self.default(name, value, words.get(name, ""))
 
     def clip(self, private: bool) -> float:
-        """G, finite where noise is calibrated to it."""
+        """Set and return the clip G; raise unless it is finite where noise is calibrated to it."""
         bounded = math.isfinite(self.values.get("clip", 1.0)) or isinstance(self.asked, Sigma)
         if private and not bounded:
             raise InputError(
@@ -323,11 +323,11 @@ class Draft:
         return G
 
     def unknown(self, facts: ProblemFacts) -> bool:
-        """Whether neither the model nor the user says what L is."""
+        """Whether L is unknown: neither the model nor the user gives it."""
         return not facts.smoothness and self.sources.get("smoothness") != GIVEN
 
     def batch(self, body: Federated | Gossip, facts: ProblemFacts) -> None:
-        """32 records, or all, where the sampler draws batches; 128 under noise where L is unknown.
+        """Set a default batch: 32 records, or all; 128 under noise where L is unknown.
 
         Noise for an eps shrinks with the batch until about 100 records: measured with networks, for
         want of a theory of the best batch.
@@ -338,27 +338,27 @@ class Draft:
             self.default("batch", min(32, facts.m), "min(32, m)")
 
     def step(self) -> None:
-        """The step size of a model whose L is unknown: no clipped gradient moves it further than 1."""
+        """Set a default step size for an unknown L: no clipped gradient moves the model further than 1."""
         G = float(self.values["clip"])
         if math.isfinite(G):
             self.default("lr", 1 / G, f"1/clip, as {UNKNOWN}")
         self.default("lr", 0.1, UNKNOWN)
 
     def smoothness(self, facts: ProblemFacts) -> float:
-        """L of the model, or 1 under a label that says so."""
+        """Set and return L: that of the model, or 1, labelled as unknown."""
         if facts.smoothness:
             self.theorem("smoothness", facts.smoothness, "the model's")
         self.default("smoothness", 1.0, UNKNOWN)
         return float(self.values["smoothness"])
 
     def target(self, facts: ProblemFacts, unit: Literal["m", "n"] = "m") -> None:
-        """eps and delta, of m records or of n clients, where no other way to set the noise is given."""
+        """Set default eps and delta, of m records or of n clients, unless the noise is set otherwise."""
         size = facts.m_max if unit == "m" else facts.n
         self.default("delta", usual_delta(size), f"min(0.001, 0.1/{unit})")
         self.ask()
 
     def ask(self) -> None:
-        """Noise for the usual eps, where none is asked for."""
+        """Ask for noise for the default eps, unless noise is asked for."""
         if self.asked is None:
             self.asked = Eps(EPS)
 
@@ -385,7 +385,7 @@ def refuse_epochs(name: str, sampler: Sampler) -> None:
 
 
 def reporting(body: Federated, values: Mapping[str, Any], n: int) -> float:
-    """How many clients a mean is over, at least."""
+    """The least number of clients in a round's mean."""
     if body.participation.least is not None:
         return float(asked(body.participation, "least", n, values))
     if body.participation.everyone:
@@ -401,12 +401,12 @@ def reporting(body: Federated, values: Mapping[str, Any], n: int) -> float:
 
 
 def usual_delta(size: int) -> float:
-    """For so many records, or clients, where none is given."""
+    """The default delta for so many records, or clients."""
     return min(1e-3, 0.1 / size)
 
 
 def plain(**defaults: Any) -> Callable[[Mapping[str, Any], ProblemFacts], Plan]:
-    """The simplest ``plan``: what the user gives, and these defaults otherwise.
+    """The simplest ``plan``: the user's values, and these defaults for others.
 
     Where ``eps`` is given, or is one of them and ``sigma`` is not given, sigma is calibrated for
     (eps, delta), with delta = min(0.001, 0.1/m) unless it is given.

@@ -29,7 +29,7 @@ __all__ = [
 
 
 class Option(NamedTuple):
-    """How an option is read."""
+    """The reader of an option's value, and where the option may be given several times."""
 
     read: Read | None = text  # None: a flag, which takes no value
     many: str = ""  # "axis": several values, "list": of one value, "repeat": several times

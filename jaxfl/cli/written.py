@@ -29,14 +29,14 @@ LIMITS |= {"seconds": "max_seconds", "bits": "max_bits"}
 
 
 def flag(name: str) -> str:
-    """How a name is written on the command line; ``stop.NAME`` is a limit that ends a run."""
+    """The option of a name on the command line; ``stop.NAME`` is a limit that ends a run."""
     name = "on" if name == "executor" else name
     name = LIMITS.get(name.removeprefix("stop."), name) if name.startswith("stop.") else name
     return "--" + name.replace("_", "-")
 
 
 def command(*words: object) -> str:
-    """A command as a shell takes it, whatever is in its words."""
+    """A command of jaxfl, quoted for a shell."""
     return f"`{' '.join(['jaxfl', *map(_quoted, map(str, words))])}`"
 
 
@@ -48,7 +48,7 @@ def _quoted(word: str) -> str:
 
 
 def as_typed(words: Sequence[str]) -> Callable[[str, Any], str]:
-    """How these words give an argument: by its option, or for what nobody typed as in Python."""
+    """Return a function that writes an argument as these words gave it, and as in Python if none did."""
     typed = {word.split("=")[0] for word in words}
 
     def written(name: str, value: Any) -> str:

@@ -305,7 +305,7 @@ def rows(tree: PyTree) -> int:
 
 
 class Heterogeneity(NamedTuple):
-    """How much the data of clients differ, from 0 (alike) to 1; None where there is no such measure."""
+    """The divergence of clients' data, from 0 (alike) to 1; None where there is no such measure."""
 
     labels: float | None
     features: float | None

@@ -304,7 +304,7 @@ def looks(program: Program, chunk: Chunk) -> list[int]:
 
 
 def number_of_looks(program: Program, chunk: Chunk) -> int:
-    """How many rounds :func:`looks` has, which may be more than fit in memory."""
+    """The number of rounds of :func:`looks`, which may be more than fit in memory."""
     T = program.cells[chunk.cells[0]].rounds
     return -(-T // (chunk.every or T)) + 1
 

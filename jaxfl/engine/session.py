@@ -67,7 +67,7 @@ REPORTED_OPTIONS = ("paired", "noise", "matmul_precision", "keep", "eval_every",
 
 
 class How(NamedTuple):
-    """How runs are computed, which decides nothing of their results."""
+    """The options of a computation that do not change results."""
 
     out: str | Path | None = None
     resume: bool = False
@@ -246,7 +246,7 @@ def finished(make: Callable[[], Grid], key: Base, options: Options, how: How) ->
 
 
 def _about(planned: Planned, found: Mapping[int, Arrays | None]) -> dict[str, Any]:
-    """How far runs are, what all of them share, and what it took."""
+    """Attributes of the result: whether runs are finished, the settings that they share, and their cost."""
     studies, whole = planned.grid.studies, all(arrays is not None for arrays in found.values())
     first = {id(study.problem): study for study in reversed(studies)}
     records = [settings(s.algorithm, s.problem, s.standing) for s in first.values()]
@@ -356,7 +356,7 @@ def _devices(how: How) -> list[jax.Device]:
 
 
 class _Fit:
-    """How many runs of a program fit into a chunk, estimated from shapes."""
+    """The number of runs of a program that fit into a chunk, estimated from shapes."""
 
     def __init__(self, devices: Sequence[jax.Device], room: int, at_once: int | None) -> None:
         self.devices, self.room = devices, room

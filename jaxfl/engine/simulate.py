@@ -72,7 +72,7 @@ class Run(Record):
         return results.save(self.dataset(), path)
 
     def ledger(self, delta: float | None = None) -> Ledger:
-        """How many rounds each client took part in so far, and its eps, proven and claimed."""
+        """The number of each client's rounds so far, and its eps at ``delta``, proven and claimed."""
         return ledger(self, delta)
 
     def clients(self) -> Any:

@@ -47,7 +47,7 @@ def at_point(gradient: Gradient, model: Model, shared: PyTree, x: Array, hp: Hyp
 
 
 def _different(terms: Callable[[], tuple[Term, ...]]) -> int:
-    """How many points the terms have, of which copies are one.
+    """The number of points that the terms have, without copies.
 
     A compiled program evaluates an expression once, however often it is written.  So a point counts once
     where terms hold it twice, or as what copies, casts to its own dtype, reshapes to its own shape, and

@@ -37,14 +37,14 @@ WEAKEST, STRONGEST = 1e-2, 1e3  # noise factors that are tried
 
 
 class Rule(NamedTuple):
-    """Say "P" where ``sign * statistic >= threshold``."""
+    """A test that decides for world P where ``sign * statistic >= threshold``."""
 
     statistic: int
     sign: float
     threshold: float
 
     def counts(self, P: Floats, Q: Floats) -> tuple[int, int]:
-        """How many runs of each world the rule calls P; statistics in columns."""
+        """The number of runs of each world for which the rule decides P; statistics in columns."""
         in_p, in_q = (self.sign * S[:, self.statistic] >= self.threshold for S in (P, Q))
         return int(np.sum(in_p)), int(np.sum(in_q))
 
@@ -91,7 +91,7 @@ class Family:
         return np.clip(p.min(axis=-1), 0.0, 1.0)[()]
 
     def score(self, p: Any, f: Any) -> Any:
-        """How far a test is beyond the event's own curve, in units of normal quantiles."""
+        """The distance of a test beyond the event's own curve, in units of normal quantiles."""
         from scipy.special import ndtri
 
         if self.gaussian:

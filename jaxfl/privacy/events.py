@@ -91,7 +91,7 @@ NEIGHBOURS = {
 
 @dataclasses.dataclass(frozen=True)
 class Sampling:
-    """How each release draws its records.
+    """The draw of records for each release.
 
     Fields:
         scheme: one of ``SCHEMES``, the names of :mod:`jaxfl.parts.sampling`.
@@ -567,7 +567,7 @@ def protects(event: AnyEvent) -> str:
 
 
 def neighbours(event: AnyEvent) -> str:
-    """How neighbouring data differ, in words; "" where nothing is released."""
+    """Describe the difference of neighbouring data; "" where nothing is released."""
     first = next(plain_events(event), None)
     return "" if first is None else NEIGHBOURS[first.unit, first.adjacency]
 

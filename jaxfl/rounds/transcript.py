@@ -388,7 +388,7 @@ def loudest(rounds: Sequence[Rounds], turns: int) -> list[Rounds]:
 
 
 def drawn(sampler: Sampler, values: Values, facts: ProblemFacts, m: int) -> Sampling:
-    """How a client with m records draws in a round."""
+    """The sampling of a client with m records in a round."""
     if sampler.scheme is None:
         raise InputError(
             f"The sampler {sampler.name!r} declares no scheme, and no accountant knows its draws: "

@@ -255,7 +255,7 @@ class PaperRules(NamedTuple):
     kind: Variant
 
     def plan(self, given: Mapping[str, Any], facts: ProblemFacts) -> Plan:
-        """The user's values, then the papers', then defaults that say so."""
+        """The user's values, then the papers', then defaults, labelled as such."""
         body, kind = self
         N = Draft.of(given, facts)
         N.default("clip", math.inf)

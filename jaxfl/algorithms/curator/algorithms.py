@@ -217,7 +217,7 @@ class PaperRules(NamedTuple):
     kind: Variant
 
     def plan(self, given: Mapping[str, Any], facts: ProblemFacts) -> Plan:
-        """The user's values, then the papers', then defaults that say so."""
+        """The user's values, then the papers', then defaults, labelled as such."""
         body, N = self.body, Draft.of(given, facts, theory=True)
         N.private(body, facts)
         s = self._setting(N.values, facts, N.eps)

@@ -126,7 +126,7 @@ class PaperRules(NamedTuple):
     kind: Variant
 
     def plan(self, given: Mapping[str, Any], facts: ProblemFacts) -> Plan:
-        """The user's values, then recalled ones, then defaults that say so."""
+        """The user's values, then recalled ones, then defaults, labelled as such."""
         body, kind = self
         N = Draft.of(given, facts)
         N.private(body, facts)

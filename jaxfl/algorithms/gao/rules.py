@@ -95,7 +95,7 @@ class PaperRules(NamedTuple):
         return tuple(out)
 
     def setting(self, v: Mapping[str, Any], facts: ProblemFacts, eps: float) -> theory.IsrlSetting:
-        """With the smoothness beta that the solver meets, as far as it is among the values."""
+        """The quantities of the theorems; beta is the smoothness for the solver, where it is a value."""
         everyone, silos = self.body.participation.everyone, reporting(self.body, v, facts.n)
         s = theory.IsrlSetting(
             N=facts.n,
@@ -240,7 +240,7 @@ class PaperRules(NamedTuple):
         return int(theory.accelerated_rounds(s, size, mu, batch, poisson))
 
     def plan(self, given: Mapping[str, Any], facts: ProblemFacts) -> Plan:
-        """The user's values, then the theorems', then defaults that say so."""
+        """The user's values, then the theorems', then defaults, labelled as such."""
         kind = self.kind
         if facts.convex is False:
             raise InputError(

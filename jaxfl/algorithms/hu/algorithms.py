@@ -384,7 +384,7 @@ class PaperRules(NamedTuple):
     ring: tuple[RingNoise, float, int] | None = None
 
     def plan(self, given: Mapping[str, Any], facts: ProblemFacts) -> Plan:
-        """The user's values, then the paper's, then defaults that say so."""
+        """The user's values, then the paper's, then defaults, labelled as such."""
         body, N = self.body, Draft.of(given, facts)
         private, central = body.mechanism.std is not None, body.mechanism.central
         names = {

@@ -104,7 +104,7 @@ class PaperRules(NamedTuple):
     spider: bool
 
     def plan(self, given: Mapping[str, Any], facts: ProblemFacts) -> Plan:
-        """The user's values, then the paper's, then defaults that say so."""
+        """The user's values, then the paper's, then defaults, labelled as such."""
         body, spider = self.body, self.spider
         N = Draft.of(given, facts, theory=True)
         G, L = N.private(body, facts)

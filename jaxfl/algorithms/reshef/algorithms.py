@@ -160,7 +160,7 @@ class PaperRules(NamedTuple):
     kind: Variant
 
     def plan(self, given: Mapping[str, Any], facts: ProblemFacts) -> Plan:
-        """The user's values, then the theorems', then defaults that say so."""
+        """The user's values, then the theorems', then defaults, labelled as such."""
         body, kind = self
         if kind.alone and facts.n > 1:
             raise InputError(

@@ -344,7 +344,7 @@ class PaperRules(NamedTuple):
     rule: Rule
 
     def plan(self, given: Mapping[str, Any], facts: ProblemFacts) -> Plan:
-        """The user's values, then the paper's, then defaults that say so."""
+        """The user's values, then the paper's, then defaults, labelled as such."""
         rule, body = self.rule, self.body
         private = body.mechanism.std is not None
         require(

@@ -51,7 +51,7 @@ def _name(case: Case) -> str:
 
 
 def setting(case: Case, measured: Measured) -> theory.Setting:
-    """With the largest client's m, for which a minibatch says least."""
+    """The quantities of the theorems, with the largest m, at which a minibatch is least accurate."""
     n, m, d = (case.facts[name] for name in ("n", "m_max", "d"))
     omega, gap = float(case.values["omega"]), measured.start
     return theory.Setting(n, m, d, omega, case.L, case.clip, eps=1.0, delta=0.5, gap=gap)
