@@ -110,7 +110,7 @@ def parts(case: Case, theorem: str, **wanted: tuple[str, ...]) -> None:
 
 
 def unconstrained(case: Case, theorem: str) -> None:
-    """Where the best point of a set is on its border, the gradient there is not zero."""
+    """Raise for a constrained model: at a best point on the border the gradient is not zero."""
     D = case.facts.get("diameter")
     what = "no diameter" if D is None else f"diameter {D:.4g}"
     free = D is None and not case.facts.get("constrained")

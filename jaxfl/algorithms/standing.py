@@ -121,7 +121,7 @@ def unseen(body: Any) -> bool:
 
 
 def holds_data(part: Any) -> str:
-    """In words, that a part holds an array which may be data; empty if it holds none."""
+    """A sentence about an array of a part that may be data; empty if it holds none."""
     data = next((a for a in arrays_of(part) if a.size > CONSTANTS), None)
     return "" if data is None else f"holds an array of shape {data.shape}, which may be data"
 

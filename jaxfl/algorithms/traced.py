@@ -74,7 +74,7 @@ def traced_values(
 
 
 class _Host(NamedTuple):
-    """A resolution on the host: of what, with what given, and the names that it answers."""
+    """A resolution on the host: its algorithm, the given values, and the names that it returns."""
 
     algorithm: Algorithm
     known: Numbers

@@ -181,7 +181,7 @@ class _Grid:
 
     @functools.cached_property
     def algorithm(self) -> Algorithm:
-        """That of a single run."""
+        """The algorithm of a single run."""
         return choose_algorithm(self.study.setup)
 
     @functools.cached_property
@@ -231,7 +231,7 @@ class _Grid:
         return call
 
     def devices(self) -> Any:
-        """Those of the kind that is asked for; None: all."""
+        """The devices of the kind that is asked for; None: all."""
         import jax
 
         kind = self.study.setup.device

@@ -119,7 +119,7 @@ def _summary(make: Callable[..., Any]) -> str:
 
 
 def _file(make: Callable[..., Any]) -> str:
-    """Where an entry that is not jaxfl's own comes from."""
+    """The file of an entry that is not jaxfl's own."""
     name = file_of(make)
     return f" [{name}]" * bool(name)
 

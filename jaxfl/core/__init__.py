@@ -9,8 +9,8 @@
 * :mod:`~jaxfl.core.equations` -- the equations of docstrings as LaTeX
 * :mod:`~jaxfl.core.errors` -- errors and warnings that users see, each one sentence
 * :mod:`~jaxfl.core.files` -- reading files with readable errors, and replacing them atomically
-* :mod:`~jaxfl.core.foreign` -- code of the user's own: where its modules are, where it prints, and what
-  it sets of NumPy's errors
+* :mod:`~jaxfl.core.foreign` -- contexts for code of the user's own: imports of its modules, standard
+  output, NumPy's error settings
 * :mod:`~jaxfl.core.fusion` -- barriers against fusion by the compiler, and code for CPUs only
 * :mod:`~jaxfl.core.hosts` -- processes of `jax.distributed`: what they agree on, and losses
 * :mod:`~jaxfl.core.interrupts` -- a context manager that delays signals

@@ -87,7 +87,7 @@ class InputError(Sentence, ValueError):
     """
 
     def within(self, context: str) -> InputError:
-        """The same error with a prefix that says where it arose, such as a cell of a sweep."""
+        """The same error with a prefix that names its place, such as a cell of a sweep."""
         error = InputError(self.problem, self.remedy, suggested=self.suggested, **self.values)
         error.context = f"{context}: {self.context}"
         return error.at(self.lines)

@@ -1,4 +1,4 @@
-"""Code of the user's own: where its modules are, where it prints, and what it sets of NumPy's errors."""
+"""Contexts for code of the user's own: imports of its modules, standard output, NumPy's error settings."""
 
 from __future__ import annotations
 

@@ -239,7 +239,7 @@ class Origin(enum.Enum):
 
 
 class Source(str):
-    """Where a value comes from, as a text, and as the ``origin`` that code reads."""
+    """The source of a value, as a text, and as the ``origin`` that code reads."""
 
     origin: Origin | None  # None: a text that a file holds does not say it
 

@@ -1,4 +1,4 @@
-"""Where chunks are computed: local processes, Ray, Dask and SLURM.
+"""Executors, which compute chunks elsewhere: local processes, Ray, Dask and SLURM.
 
 Each is an executor: ``submit(function, *arguments)`` returns a future (:mod:`jaxfl.engine.driver`).
 

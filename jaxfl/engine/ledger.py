@@ -108,7 +108,7 @@ def turns(run: Record, rounds: int | None = None) -> Ints:
 
 
 def multiples(run: Record) -> tuple[float, ...]:
-    """Of each client's noise."""
+    """The multiple of each client's noise."""
     body = run.algorithm.body
     return (() if body is None else body.mechanism.multiples) or (1.0,) * run.facts.n
 

@@ -1,4 +1,4 @@
-"""The runs of a grid as a folder, or the memory, has planned them: what it holds, and what is missing."""
+"""The planned runs of a grid, in a folder or in memory: those that it holds, and those that are missing."""
 
 from __future__ import annotations
 

@@ -268,7 +268,7 @@ def _about(planned: Planned, found: Mapping[int, Arrays | None]) -> dict[str, An
 
 
 def _common(records: Sequence[Mapping[str, Any]], names: Iterable[str]) -> dict[str, Any]:
-    """Those of the named values that are equal in all records."""
+    """The named values that are equal in all records."""
     first = records[0]
     return {name: first[name] for name in names if all(r[name] == first[name] for r in records)}
 

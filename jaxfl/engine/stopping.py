@@ -56,7 +56,7 @@ Rule = Mapping[str, Any]  # the limits of a Stop, and the rounds to which they a
 
 
 class Stop(NamedTuple):
-    """When to end before the last round, checked after every evaluation.  None: never.
+    """Limits that end a run before its last round, checked after every evaluation.  None: never.
 
     The proof covers bits, seconds, a loss of data that are not protected (``metrics_on``), and a
     training loss with noise: each example's loss is clipped to [0, ``bound``], and every client adds

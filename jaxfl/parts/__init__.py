@@ -25,8 +25,8 @@
   gradients
 * :mod:`~jaxfl.parts.rings` -- integer noise inside a secure sum: rotate, round within a norm, add
   integers, wrap around the ring
-* :mod:`~jaxfl.parts.sampling` -- which clients take part in a round, and which of its rows a
-  client draws
+* :mod:`~jaxfl.parts.sampling` -- participations, which choose the clients of a round, and
+  samplers, which draw a client's rows
 * :mod:`~jaxfl.parts.servers` -- servers: steps with the estimate v of the gradient
 * :mod:`~jaxfl.parts.smoothing` -- smoothing of nonsmooth losses: Moreau envelope and convolution,
   as transforms of an estimator

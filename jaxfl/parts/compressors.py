@@ -626,7 +626,7 @@ def _filled(owner: str, defaults: dict[Param, Callable[[int], float]]) -> Resolv
 
 
 def slots_for_k(values: Values, facts: ProblemFacts) -> dict[str, int]:
-    """As many slots as the largest cell sends coordinates."""
+    """The number of slots: the most coordinates that any cell sends."""
     check((KEPT._replace(high=facts.d),), {"k": values["k"]}, "a sparsifier")
     return {"k": int(np.max(values["k"]))}
 

@@ -152,7 +152,7 @@ def metropolis(links: Any) -> Floats:
 
 @functools.lru_cache(maxsize=256)
 def links(graph: Graph, n: int) -> npt.NDArray[np.bool_]:
-    """Which of n clients are neighbours, (n, n): the same for rounds and for accountants."""
+    """The neighbours among n clients, (n, n): the same for rounds and for accountants."""
     W = np.asarray(graph.matrix(n))
     out: npt.NDArray[np.bool_] = ((W != 0) | (W.T != 0)) & ~np.eye(n, dtype=bool)
     out.flags.writeable = False

@@ -1,4 +1,4 @@
-"""Which clients take part in a round, and which of its rows a client draws.
+"""Participations, which choose the clients of a round, and samplers, which draw a client's rows.
 
 A draw is a weighting with fixed weights: 1/b for each of b rows.  They stay 1/b where chance
 (Poisson) gives more or fewer rows, since dividing by the realised number would let one record
@@ -97,7 +97,7 @@ def _largest(param: Param, limit: str | None, values: Values, facts: ProblemFact
 
 
 def _fixed(param: Param, limit: str | None) -> Capacity:
-    """As many slots as the largest cell draws."""
+    """The number of slots: the most rows that any cell draws."""
 
     def capacity(values: Values, facts: ProblemFacts) -> dict[str, int]:
         return {param.name: int(_largest(param, limit, values, facts))}

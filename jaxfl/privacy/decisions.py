@@ -112,7 +112,7 @@ class Family:
         return self.strongest(lambda factor: bool(p > self.ceiling(f, factor)), delta)
 
     def one_run_eps(self, k: int, r: int, v: int, delta: float, alpha: float) -> float:
-        """The same where v of r guesses about k canaries of one run are right, with chance alpha."""
+        """:meth:`eps` for v of r right guesses about k canaries of one run, which err with chance alpha."""
         return self.strongest(lambda factor: self._too_many(k, r, v, alpha, factor), delta)
 
     def strongest(self, out: Callable[[float], bool], delta: float) -> float:

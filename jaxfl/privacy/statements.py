@@ -72,7 +72,7 @@ class Card(NamedTuple):
     audited: Mapping[str, Any] | None = None  # facts of an audit: lower, confidence, runs, power
 
     def facts(self) -> dict[str, Any]:
-        """For JSON."""
+        """The facts of the card, for JSON."""
         eps, delta = zip(*self.profile, strict=True) if self.profile else ((), ())
         rates = {f"{fpr:g}": rate for fpr, rate in self.rates.items()}
         return {**self._asdict(), "rates": rates, "profile": {"eps": eps, "delta": delta}}
@@ -116,7 +116,7 @@ class Card(NamedTuple):
         ]
 
     def _mu(self) -> str:
-        """Of Gaussian differential privacy, and how much of the curve it loses."""
+        """The mu of Gaussian differential privacy, and the regret of its curve, in words."""
         if self.regret == 0:
             return f"{_up(self.mu)}: exactly as private as a mu-Gaussian mechanism"
         if self.regret > LOOSE:

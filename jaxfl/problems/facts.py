@@ -68,9 +68,9 @@ def remembered(read: Callable[[Model, PyTree], T]) -> Callable[[Model, PyTree], 
 
 @remembered
 def multiplications(model: Model, example: PyTree) -> float:
-    """Those of the loss of one example in products, at least one per parameter, and in convolutions.
+    """Count the multiplications of one example's loss, in products and convolutions.
 
-    One in a convolution counts as :data:`SLOWER`.
+    They are at least one per parameter; one in a convolution counts as :data:`SLOWER`.
     """
     found = (times * _product(step) for times, step in _steps(_traced(model.loss, model, example)))
     return max(float(model.dim), sum(found))

@@ -256,7 +256,7 @@ def _shape_of(module: Any, sample: jax.ShapeDtypeStruct, f: Callable[..., Any], 
 
 
 def _name(module: Any) -> str:
-    """Of a module, of its class, or of a function; a lambda has the name of what it makes."""
+    """The name of a module, of its class, or of a function; that of a lambda is its result's."""
     name = str(getattr(module, "__name__", type(module).__name__))
     return _name(_called(module)) if name == "<lambda>" else name
 

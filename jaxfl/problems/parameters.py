@@ -52,7 +52,7 @@ class Layout(NamedTuple):
 
     @property
     def sizes(self) -> list[int]:
-        """Of the trained leaves."""
+        """The sizes of the trained leaves."""
         return [math.prod(self.shapes[i]) for i in self.trained]
 
     def unravel(self, x: Array) -> PyTree:

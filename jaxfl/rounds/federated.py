@@ -202,7 +202,7 @@ class Federated(Body):
         return self.server.output(state.server)
 
     def points(self, state: ServerState) -> Array:
-        """Where gradients are evaluated, which all see: one point, (1, d)."""
+        """The point where gradients are evaluated, which all see, (1, d)."""
         return self.server.view(state.server)[None]
 
     # --- one block of clients --------------------------------------------------------------------

@@ -293,7 +293,7 @@ class Gossip(Network):
         return jnp.mean(state.x, axis=0)
 
     def points(self, state: NetworkState) -> Array:
-        """Where gradients are evaluated, which all see: one point for each client, (n, d)."""
+        """The points where gradients are evaluated, which all see: one for each client, (n, d)."""
         return state.x
 
     def rows_at_once(self, problem: Problem, hp: Hyper, elsewhere: bool) -> int:

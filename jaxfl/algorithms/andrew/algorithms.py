@@ -119,7 +119,7 @@ def _algorithm(name: str, kind: Kind, **parts: Any) -> Algorithm:
     made = by_rules(globals()[name], PAPER, Rules(body, kind), params, follows=("bit_noise",))
 
     def cost(values: Mapping[str, Any], facts: ProblemFacts) -> Cost:
-        """Of one number more in both directions: the bits, and the clip."""
+        """The cost with one number more in both directions: the bits, and the clip."""
         return made.cost(values, facts._replace(d=facts.d + 1))
 
     return made._replace(cost=cost)

@@ -78,7 +78,7 @@ class Variant(NamedTuple):
 
 
 class PaperRules(NamedTuple):
-    """The hyper-parameters of a run, what it releases, and what the paper says of it."""
+    """The hyper-parameters of a run, its privacy event, and the paper's noise formula."""
 
     body: Federated
     kind: Variant
@@ -130,7 +130,7 @@ class PaperRules(NamedTuple):
 
     @property
     def steps(self) -> str:
-        """Where alpha_r and h_r come from, or the step sizes of the other solvers."""
+        """The theorem that gives alpha_r and h_r, or the step sizes of the other solvers."""
         if self.kind.solver == "multistage":
             return "Appendix B"
         alone = "Appendix B, with v of Ghadimi and Lan, 2012"

@@ -1,7 +1,7 @@
 """Local SGD: several steps of each client between two rounds.
 
 R. Hu, Y. Guo, Y. Gong: Concentrated Differentially Private and Utility Preserving Federated
-Learning.  2020.  Beside it, its baseline and its non-private and user-level neighbours.
+Learning.  2020.  Besides it, its baseline and its non-private and user-level neighbours.
 
 ===================  ===========  ==================  ==================  ================
 algorithm            local steps  pull                noise               the server sees
@@ -373,7 +373,7 @@ def _algorithm(
 
 
 class PaperRules(NamedTuple):
-    """The hyper-parameters of a run, what it releases, and what the paper says of it."""
+    """The hyper-parameters of a run, its privacy event, and the paper's noise formula."""
 
     body: Federated
     once: bool  # one step a round, by the paper's baseline

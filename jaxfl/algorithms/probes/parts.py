@@ -479,7 +479,7 @@ def _expansion(part: Channel, given: Given) -> None:
 
 
 def _linearity(part: Channel, given: Given) -> None:
-    """Where it is ``linear``, the mean of messages follows from that of estimates, and so do both ends."""
+    """Check that a ``linear`` channel maps the mean of estimates to that of messages, at both ends."""
     if not part.linear:
         return
     x, rng, hp = jnp.linspace(-1.0, 1.0, D), np.random.default_rng(0), _link_hyper(part, given)
@@ -509,7 +509,7 @@ def _kept(part: Channel, link: Any, v: Array, hp: Any) -> Any:
 
 
 def _memory(part: Channel, given: Given) -> None:
-    """Where it does not remember, messages change neither end."""
+    """Check that messages change neither end of a channel that does not remember."""
     link, server, x = _linked(part)
     hp = _link_hyper(part, given)
     ends = (

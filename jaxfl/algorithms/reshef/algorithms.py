@@ -154,7 +154,7 @@ def _algorithm(name: str, kind: Variant, **parts: Any) -> Algorithm:
 
 
 class PaperRules(NamedTuple):
-    """The hyper-parameters of a run, what it releases, and what the paper says of it."""
+    """The hyper-parameters of a run, its privacy event, and the paper's noise formula."""
 
     body: Federated
     kind: Variant

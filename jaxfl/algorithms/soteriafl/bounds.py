@@ -58,7 +58,7 @@ def setting(case: Case, measured: Measured) -> theory.Setting:
 
 
 def _variance(case: Case, s: theory.Setting, b: float) -> float:
-    """Of the mean of b of m gradients, each at most G long, by how they are drawn."""
+    """The variance of the mean of b of m gradients, each at most G long, by how they are drawn."""
     share = {
         "full": 0.0,
         "poisson": (1 - b / s.m) / b,

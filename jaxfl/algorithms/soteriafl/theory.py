@@ -222,7 +222,7 @@ def saga_beta(s: Setting) -> Number:
 
 
 def _rates(s: Setting, e: Estimator) -> tuple[Number, Number]:
-    """By how much A and 2 alpha C3/eta^2 grow with beta."""
+    """The growth of A and of 2 alpha C3/eta^2 with beta."""
     alpha = 3 * e.C1 / (2 * (1 + s.omega) * e.theta * s.L**2)
     return 2 * alpha * e.C4 + 4 * (1 + s.omega), 2 * alpha * e.C3
 
