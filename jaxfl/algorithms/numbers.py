@@ -177,7 +177,7 @@ def network_of(parts: Mapping[str, Any], **own: Any) -> Gossip:
 
 
 def _noises_alike(mine: Mechanism, usual: Mechanism) -> None:
-    """Raise for a mechanism that noises something else than the algorithm's own, which its event knows."""
+    """Raise for a mechanism that noises something else than the one that the event describes."""
     who = {True: "its server adds noise to the mean", False: "its clients add their own noise"}
     there = "it adds no noise" if usual.std is None else who[usual.central]
     require(

@@ -59,7 +59,7 @@ def own_rounds(made: Algorithm) -> Algorithm:
 def ours(made: Algorithm, paper: bool) -> Algorithm:
     """Register the event of an algorithm, which jaxfl wrote for its rounds.
 
-    The event of a ``paper`` knows parts of which the body's own knows nothing.  The first entry counts.
+    The event of a ``paper`` covers parts that the body's own event does not.  The first entry counts.
     """
     _described_by.add(id(_function(made.event)))
     _events.setdefault((_key(made), identity(made.event)), (made, paper))

@@ -87,7 +87,7 @@ RESTS: dict[type, Rests] = {
 }
 NO_CLAIM: dict[str, Any] = {"linear": False, "growth": unbounded}
 NAMES = frozenset({"name", "params"})  # of other parts, all fields but these
-_known: dict[Hashable, tuple[Any, bool]] = {}  # parts, and whether every event knows what they do
+_known: dict[Hashable, tuple[Any, bool]] = {}  # parts, and whether every event covers them
 # estimators and local procedures that jaxfl made around a sampler of the user's own
 _around: dict[Hashable, Any] = {}
 _functions: dict[int, Any] = {}
@@ -105,7 +105,7 @@ def made(make: F) -> F:
 
 
 def of_a_paper(make: F) -> F:
-    """Return :func:`made` for parts of which only the event of their paper knows what they do."""
+    """Return :func:`made` for parts that only the event of their paper covers."""
     return _registering(make, alone=False)
 
 
@@ -156,14 +156,14 @@ def kernel(found: Kernel) -> Kernel:
 
 
 def known_convexity(model: Model) -> Model:
-    """Register that jaxfl knows the L of a model, and whether losses and regularizer are convex."""
+    """Register jaxfl's own L of a model, and whether losses and regularizer are convex."""
     factors = model.kernel.factors
     _convexity[factors] = id(factors), model.regularizer, model.convex, model.smoothness
     return model
 
 
 def own_convexity(model: Model) -> bool:
-    """Return whether jaxfl, and not the user, says that a model is convex, and how smooth it is."""
+    """Return whether convexity and smoothness of a model are jaxfl's statement, and not the user's."""
     factors = model.kernel.factors
     return _held(_convexity, factors, (model.regularizer, model.convex, model.smoothness))
 
@@ -181,8 +181,8 @@ def ours(value: Any) -> bool:
 def own_part(part: Any, later: bool = True, alone: bool = False) -> bool:
     """Return whether all that a proof rests on in a part is what one constructor of jaxfl put there.
 
-    Without ``later``, only what acts before the noise counts.  With ``alone``, every event must know
-    what the part does.
+    Without ``later``, only what acts before the noise counts.  With ``alone``, every event must cover
+    the part.
     """
     if type(part) is Compressor and part.select is None and not later:
         return True  # it selects nothing, and its code acts on noised values

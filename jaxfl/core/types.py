@@ -183,7 +183,7 @@ class Hyper:
 
 
 class ProblemFacts(NamedTuple):
-    """The facts of a problem that the host knows before the first round.
+    """The facts of a problem that are known before the first round.  Host side.
 
     Fields:
         n: clients.

@@ -54,7 +54,7 @@ class Dataset(NamedTuple):
 
     ``train`` and ``test`` are pytrees of arrays with a common leading axis, normally
     ``(features (N, p) float32, labels (N,))``.  ``classes`` counts the labels 0, 1, ...; it is 2
-    for binary labels in {0, 1} and 0 for real targets.  Data read from tables know the names of
+    for binary labels in {0, 1} and 0 for real targets.  Data read from tables hold the names of
     features and classes.
     """
 

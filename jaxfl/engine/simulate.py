@@ -119,7 +119,7 @@ class Run(Record):
 def base_key(key: Key | None, taker: str, several: str, seeded: bool) -> Base:
     """The base key of runs, from the header of their folder.
 
-    It is the given key, or that of the folder; with seeds alone key(0), and else one that nobody knows.
+    It is the given key, or that of the folder; with seeds alone key(0), and else a secret one.
     """
     if key is not None:
         given = one_key(key, taker, several)

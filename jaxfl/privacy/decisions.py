@@ -112,7 +112,7 @@ class Family:
         return self.strongest(lambda factor: bool(p > self.ceiling(f, factor)), delta)
 
     def one_run_eps(self, k: int, r: int, v: int, delta: float, alpha: float) -> float:
-        """:meth:`eps` for v of r right guesses about k canaries of one run, which err with chance alpha."""
+        """:meth:`eps` from v of r right guesses about k canaries of one run; it errs with chance alpha."""
         return self.strongest(lambda factor: self._too_many(k, r, v, alpha, factor), delta)
 
     def strongest(self, out: Callable[[float], bool], delta: float) -> float:

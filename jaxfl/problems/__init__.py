@@ -2,7 +2,7 @@
 
 * :mod:`~jaxfl.problems.clipping` -- weighted sums of clipped per-example gradients
 * :mod:`~jaxfl.problems.custom` -- models from a user's loss
-* :mod:`~jaxfl.problems.facts` -- facts of a problem that the host knows before the first round
+* :mod:`~jaxfl.problems.facts` -- facts of a problem that are known before the first round
 * :mod:`~jaxfl.problems.flax_layers` -- the inputs and the outputs of layers
   of flax modules
 * :mod:`~jaxfl.problems.flax_models` -- flax modules, linen and nnx, as models

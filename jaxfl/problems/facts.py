@@ -1,4 +1,4 @@
-"""Facts of a problem that the host knows before the first round."""
+"""Facts of a problem that are known before the first round.  Host side."""
 
 from __future__ import annotations
 

@@ -391,7 +391,7 @@ def drawn(sampler: Sampler, values: Values, facts: ProblemFacts, m: int) -> Samp
     """The sampling of a client with m records in a round."""
     if sampler.scheme is None:
         raise InputError(
-            f"The sampler {sampler.name!r} declares no scheme, and no accountant knows its draws: "
+            f"The sampler {sampler.name!r} declares no scheme, and no accountant covers its draws: "
             "pass one, as in Sampler(..., scheme='poisson')."
         )
     slots = sampler.capacity(values, facts).get("batch") if sampler.padded else None

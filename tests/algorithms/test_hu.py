@@ -154,7 +154,7 @@ test_mistakes_are_explained = refusals(
     (lambda: run("scaffold", {"optimizer": lambda hp: optax.adam(0.1)}), "leave it out"),
     (lambda: run("scaffold", SPARSE, k=2), "not apply to scaffold"),
     (lambda: run("dp_scaffold", SPARSE, k=2), "not apply to dp_scaffold"),
-    (lambda: run("dp_scaffold", {"aggregation": "secure_sum"}), "knows what a sum hides"),
+    (lambda: run("dp_scaffold", {"aggregation": "secure_sum"}), "no proof covers a sum"),
     (lambda: run("shifted_local_sgd", {"aggregation": "secure_sum"}), "a sum hides nothing"),
     (lambda: run(sigma=1.0, eps=1.0), "give one of them"),
     (lambda: run(clip=np.inf), "finite clip"),

@@ -153,7 +153,7 @@ def _normalized(unit: str, several: bool = False, **parts: Any) -> Algorithm:
     local = functools.partial(_shortened_change, normalized=True, several=several)
     roles = {"channel": _learned(), "server": servers.normalized(*[LENGTH] * several)}
     body = local_body(make.__name__, parts, local, sampling.full(), estimators.minibatch, **roles)
-    why = "whose statement for records knows full batches alone: leave the sampler or unit='record' out"
+    why = "whose statement for records covers full batches alone: leave the sampler or unit='record' out"
     sampler = body.estimator.sampler
     applies(unit == "client" or sampler.whole, "alpha_normec", why, sampler=sampler)
     params = (momentum.SMOOTHNESS, GAP, *PRIVACY)

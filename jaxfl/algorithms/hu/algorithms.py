@@ -257,7 +257,7 @@ def dp_scaffold(**parts: Unpack[Parts]) -> Algorithm:
     theta_i - x, from which the server computes the sum of the c_i'; in the paper it sends both.
     """
     for role in ("aggregation", "convex"):
-        why = "whose messages hold control variates, of which no proof knows what a sum hides"
+        why = "whose messages hold control variates, and no proof covers a sum of these"
         applies(not parts.get(role), "dp_scaffold", why, **{role: parts.get(role)})
     kind = Variant(
         "Noble, Bellet, Dieuleveut, AISTATS 2022",
@@ -457,7 +457,7 @@ class PaperRules(NamedTuple):
         With shuffled epochs, :class:`jaxfl.privacy.events.LocalSteps`.  With another sampler every
         local step is a release, of which the message is a function; one step under an aggregation
         is :func:`jaxfl.rounds.transcript.event`.  What follows from the convexity and the smoothness of
-        losses is stated by the user where jaxfl does not know them.
+        losses is stated by the user where they are unknown.
         """
         body, mechanism = self.body, self.body.mechanism
         if mechanism.std is None:
