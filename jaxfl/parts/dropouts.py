@@ -33,7 +33,7 @@ MOST = 256  # clients of an enrolment, which holds shares of the seeds of all pa
 
 
 class Message(NamedTuple):
-    """One client's message in a round: its masked words, and the keys to unmask them."""
+    """One client's message in a round: its masked words, and the numbers that identify their masks."""
 
     words: Words
     client: int

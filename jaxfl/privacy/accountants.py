@@ -144,7 +144,7 @@ def check_event(event: AnyEvent, method: str | None = None) -> None:
 
 
 def closed_form(event: AnyEvent, method: str | None = None) -> float | None:
-    """The mu of an event that is exactly mu-GDP, inversely proportional to the noise; None for others."""
+    """The mu of an event whose only bound is mu-GDP, inversely proportional to the noise; else None."""
     event = described(event)
     bounds = [] if isinstance(event, Phases) else _bounds(event, method)
     return bounds[0].mu if len(bounds) == 1 else None

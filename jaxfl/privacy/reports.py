@@ -29,7 +29,7 @@ PUBLIC = (
 
 
 class Report(NamedTuple):
-    """The claimed and the proven privacy of a run, which results hold."""
+    """The claimed and the proven eps of an event, with the proof; a result holds those of each run."""
 
     claimed: float | None  # the eps of the paper's formula for this noise
     proven: float  # the eps that an accountant proves for the event
