@@ -1,4 +1,4 @@
-"""What is printed of runs."""
+"""Print the results of runs: their first line and summary, tables, JSON, names of files."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ REFUTED = 3  # the exit status where a probe or an attack refutes an eps
 
 
 def head(algorithm: Algorithm, problem: Problem, rounds: int) -> str:
-    """What a run computes, in one line."""
+    """Describe a run in one line: algorithm, problem, model, rounds."""
     return (
         f"{algorithm.name} on {problem.name}: {plural(problem.n, 'client')}, {problem.model.name} with "
         f"{problem.model.dim} parameters, {rounds} rounds"
@@ -68,7 +68,7 @@ def print_files(files: Sequence[Path], before: str = "") -> None:
 
 
 def facts(ds: xarray.Dataset, files: Sequence[Path] = ()) -> dict[str, Any]:
-    """What `--json` prints of a run."""
+    """The facts of a run that `--json` prints."""
     about = results.config(ds)
     last = ds.isel(round=-1)
     return {

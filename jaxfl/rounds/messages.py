@@ -71,7 +71,7 @@ class Seen(NamedTuple):
 
 
 class Sent(NamedTuple):
-    """What a client sends, and what it keeps.
+    """A client's message, and the values that it keeps.
 
     Fields:
         message: what is sent.

@@ -1,6 +1,6 @@
 """Tables and pictures of results.
 
-* :mod:`~jaxfl.views.bounds` -- a paper's convergence bound beside the curve of a run, with its
+* :mod:`~jaxfl.views.bounds` -- a paper's convergence bound with the curve of a run, and its
   assumptions
 * :mod:`~jaxfl.views.cells` -- the axes of a sweep, its cells, and their values at their last
   rounds

@@ -1,4 +1,4 @@
-"""A paper's convergence bound beside the curve of a run, with its assumptions.
+"""A paper's convergence bound with the curve of a run, and its assumptions.
 
 ========================================  ========================================  ============
 algorithms                                bound                                     of
@@ -10,7 +10,7 @@ algorithms                                bound                                 
 ``localized_...``                         Theorems 2.1, 3.1, 3.2, 3.5 [Gao et al.]  never drawn
 ========================================  ========================================  ============
 
-Unknown constants are replaced by upper bounds: the loss is not negative, so that
+Unknown constants are replaced by upper bounds: the loss is not negative, hence
 f(x_0) - f* <= f(x_0), and clipped gradients are no longer than the clip.  If a condition of the
 theorem fails, no bound is drawn, and the note gives the reason.  A bound that a paper states up to a
 constant is not drawn; the note gives its order.

@@ -97,7 +97,7 @@ def _as_sweep(ds: xarray.Dataset, called: str) -> xarray.Dataset:
 
 @dataclasses.dataclass(frozen=True)
 class Grid:
-    """What views read of a result.
+    """The parts of a result that views read.
 
     ``cells`` has a row for each different setting, in the order of the axes: its labels (None along an
     axis that does not apply), all that is known once for it, and how many of its seeds are ``lost``
@@ -194,7 +194,7 @@ class Grid:
         return [n for n in self.axes if n == "eps" or self.about["axes"][n].get("problem")]
 
     def protections(self) -> list[str]:
-        """What the eps of each algorithm is about, in a sentence each."""
+        """Sentences about what the eps of each algorithm protects."""
         found: dict[str, list[str]] = {}
         for (name, what), own in self.cells.groupby(["algorithm", "protects"], sort=False):
             every = self.cells[self.cells["algorithm"] == name]

@@ -30,7 +30,7 @@ def explore(ds: xarray.Dataset, metric: str = "loss", along: str = "round") -> A
     """Sliders over the axes of a sweep, and the curves of its algorithms at these values.
 
     Each axis with several values has a slider; ``metric`` and ``along`` (``"round"``, ``"uplink_bits"`` or
-    ``"gradients"``) are chosen beside them.  Curves are means over seeds with standard errors, and the
+    ``"gradients"``) are chosen next to them.  Curves are means over seeds with standard errors, and the
     vertical axis stays as it is while sliders move.  Needs a notebook and ipywidgets.
     """
     try:

@@ -39,7 +39,7 @@ PANEL = 1.6  # inches: the least width of a panel
 TITLE, TEXT, SMALL = 9.0, 8.0, 7.0  # points
 CHARACTER = 0.0078  # inches per point of type: the width of a character on average
 LEADING = 0.0178  # inches per point of type, from line to line
-HANDLE = 0.42  # inches of a legend's entry beside its words
+HANDLE = 0.42  # inches of a legend's entry before its words
 HEIGHT = 0.72, 0.27  # inches of a panel, and that share of its width: its height
 EDGE = 0.04  # inches around the texts
 DPI, SHOWN = 300, 160  # of files, and in notebooks
@@ -73,7 +73,7 @@ COVERED, RING = (
 RISEN = 2.0  # times where it began: what ends above that diverges, and sets no axis
 ABOVE = 3.0  # times the largest of the others: from there on it leaves the picture
 ARROW = "An arrow: more than the axis shows."
-FEW = 4  # lines that have their names beside them, in place of a legend
+FEW = 4  # lines that have their names next to them, in place of a legend
 ASIDE = 0.34  # of a panel's width: the most that such names take
 
 
@@ -135,14 +135,14 @@ class Panel(NamedTuple):
 
 
 class Sheet(NamedTuple):
-    """What a picture is made for: its width in inches, its title, and whether notes stand under it."""
+    """The format of a picture: its width in inches, its title, and whether it has notes below."""
 
     width: float | None = None  # None: a column for one panel in a row, else two
     title: str = ""
     noted: bool = True
 
     def columns(self, count: int) -> int:
-        """How many of so many panels stand in a row."""
+        """The number of panels in a row, of ``count`` in all."""
         rows = math.ceil(count / max(1, int((self.width or FULL) / PANEL)))
         return math.ceil(count / rows)
 
@@ -172,7 +172,7 @@ def sheet(heading: str, look: Look) -> tuple[Sheet, list[str]]:
 
 
 def picture(on: str | Sheet, rows: Sequence[Sequence[Panel]], notes: Sequence[str] = ()) -> Figure:
-    """Panels of equal width on a sheet, or under a title, with one legend, or names beside few lines.
+    """Panels of equal width on a sheet, or under a title, with one legend, or names next to few lines.
 
     Those with one label share that axis.  What diverges leaves the picture.
     """
@@ -254,8 +254,10 @@ def _upright(panels: Sequence[Panel]) -> Upright:
 
 
 def beyond(last: Sequence[float] | Array, start: float) -> float:
-    """What an axis shows at most: where some ends are far above where they began and above the others,
-    those others; ``start`` is NaN where nothing is known of it."""
+    """The largest value that an axis shows: it leaves out ends far above the start and the other ends.
+
+    ``start`` is NaN where it is unknown.
+    """
     known = np.asarray(last)
     fine = known[known <= RISEN * abs(start)]
     most = max(abs(start), fine.max(initial=0))
@@ -263,7 +265,7 @@ def beyond(last: Sequence[float] | Array, start: float) -> float:
 
 
 def _named(panels: Mapping[Any, Panel], key: Mapping[str, Line], width: float) -> list[Any]:
-    """The panels that name their lines beside the ends, those at the right first; none if some line has
+    """The panels that name their lines at the ends, those at the right first; none if some line has
     no place for its name."""
     room = max((CHARACTER * SMALL * len(name) for name in key), default=math.inf)
     if room > ASIDE * width or any(line.kind for line in key.values()):
@@ -280,7 +282,7 @@ def _named(panels: Mapping[Any, Panel], key: Mapping[str, Line], width: float) -
 
 
 def _name(ax: Axes, lines: Sequence[Line], height: float) -> None:
-    """Write the name of each line beside its end, none over another."""
+    """Write the name of each line next to its end, none over another."""
     to_axes, step = ax.transData + ax.transAxes.inverted(), 1.5 * SMALL / 72 / height
     own = {line.label: line for line in reversed(lines) if line.label and len(line.y)}
     ends = {name: to_axes.transform((line.x[-1], line.y[-1]))[1] for name, line in own.items()}

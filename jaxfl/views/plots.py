@@ -185,7 +185,7 @@ class Scene(NamedTuple):
         return [] if name is None else self.cells[name].dropna().unique().tolist()
 
     def protections(self) -> list[Any]:
-        """What an eps of these cells may protect."""
+        """The units that an eps of these cells may protect."""
         noisy = self.cells[self.cells["noisy"]]
         return [*(noisy if len(noisy) else self.cells)["protects"].unique()]
 
@@ -324,7 +324,7 @@ def _held(grid: Grid, cells: pandas.DataFrame) -> list[str]:
 def _notes(
     grid: Grid, cells: pandas.DataFrame, setting: list[str], spread: str, *more: str
 ) -> list[str]:
-    """What stands under a picture: what no title says, what is not proven, and what its marks mean."""
+    """The notes under a picture: settings that no title has, what is not proven, the meaning of marks."""
     spread = f"{spread}." * bool(spread and grid.ds.sizes["seed"] > 1)
     alarms = [words for words, fine in _privacy(grid, cells) if not fine]
     return [note for note in (*setting, *alarms, spread, *more) if note]

@@ -156,7 +156,7 @@ def _check_protection(grid: Grid, over: tuple[str, ...]) -> None:
 
 
 def publishing(grid: Grid) -> tuple[str, str]:
-    """What the proven eps of a run covers, and a sentence about publishing several runs."""
+    """Sentences about the coverage of a run's proven eps, and about publishing several runs."""
     several = bool(_proven(grid.cells).sum() * grid.ds.sizes["seed"] > 1)
     own, deltas = ", if only this run is published" * several, grid.cells["delta_of_eps"].dropna()
     each = " to ".join(number(delta) for delta in dict.fromkeys((deltas.min(), deltas.max())))
@@ -173,7 +173,7 @@ def _best(grid: Grid, rule: Criterion, over: tuple[str, ...]) -> tuple[xarray.Da
     """The chosen cells, and the most that were left out of one choice because they diverged."""
     import xarray
 
-    # Candidates in ascending order, the first axis outermost, so that the first best is the smallest.
+    # Candidates in ascending order, the first axis outermost: the first best is the smallest.
     ds = grid.ds.sortby([name for name in over if grid.ds[name].dtype.kind in "iuf"])
     mean, error = over_seeds(grid.final(rule.metric))
     # a loss may be finite by chance: a gradient may vanish there, too
@@ -227,7 +227,7 @@ def _warning(
 
 
 def _share(found: Grid, some: xarray.DataArray, of: xarray.DataArray) -> str:
-    """How many cells some are of those with a value, without copies."""
+    """The share of the rows with a value that these are, in words, without copies."""
     both = found.flat(some.to_dataset(name="some").assign(of=of.notnull())).sum()
     return f"{int(both['some'])} of {int(both['of'])} rows" if both["of"] > 1 else "the only row"
 

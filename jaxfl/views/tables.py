@@ -363,12 +363,12 @@ def _privacy(grid: Grid, card: bool) -> list[Column]:
 
 
 def _protected(cells: pandas.DataFrame) -> list[str | None]:
-    """What the eps of each cell protects, in short."""
+    """The unit that the eps of each cell protects, in short."""
     return [IN_SHORT[what] or None for what in cells["protects"]]
 
 
 def _alarms(cells: pandas.DataFrame) -> dict[str, tuple[Array, str]]:
-    """What a flag may say: where it holds, and the note that explains it."""
+    """The flags: the cells where each holds, and the note that explains it."""
     proven, broken = cells["proven_eps"].to_numpy(), cells["broken"].notna().to_numpy()
     less = np.asarray(understates(cells["claimed_eps"].to_numpy(), proven))
     none = np.isinf(proven)
@@ -380,7 +380,7 @@ def _alarms(cells: pandas.DataFrame) -> dict[str, tuple[Array, str]]:
         FLAG: (less & ~none, RULE),
         UNPROVEN: (less & none, "the paper's formula claims an eps, and none is proven"),
         ABOVE: (above, "the proven eps exceeds the one that was asked for"),
-        BROKEN: (broken, f"{longest}, to which it is clipped, so that the proven eps holds"),
+        BROKEN: (broken, f"{longest}, to which it is clipped: the proven eps holds"),
     }
 
 
@@ -431,7 +431,7 @@ def _best(grid: Grid, rule: Criterion) -> tuple[frozenset[int], str]:
 
 
 def remarks(grid: Grid) -> list[str]:
-    """What was chosen, what the proven eps covers, why none is proven, and what the flags mean."""
+    """Notes on the choice of settings, the coverage of the proven eps, missing proofs, and flags."""
     chosen, (alone, several) = grid.about.get("selection", {}), publishing(grid)
     notes = [chosen.get("warning", ""), chosen.get("note", "")]
     if not grid.cells["noisy"].any():
