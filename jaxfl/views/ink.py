@@ -303,7 +303,8 @@ def _leave(ax: Axes, lines: Sequence[Line], top: float) -> None:
         if (y > top).any():
             i = int(np.argmax(y > top))
             at = np.interp(top, y[i - 1 : i + 1], x[i - 1 : i + 1]) if i else x[0]
-            ax.plot(at, 1.0, color=line.look()["color"], markersize=5, **look)
+            at = np.clip(at, *ax.get_xlim())  # it may be 0 on a logarithmic axis
+            ax.plot(at, 1.0, color=line.look()["color"], markersize=5, scalex=False, **look)
 
 
 def _uncover(ax: Axes) -> None:
