@@ -437,7 +437,8 @@ def remarks(grid: Grid) -> list[str]:
     if not grid.cells["noisy"].any():
         return [*notes, "Not private: no noise."]
     whom = grid.protections()  # one of all is in ``alone``
-    notes += [*whom * (len(whom) > 1 or not alone), alone, several * (several not in notes[1]), *grid.proofs()]
+    notes += whom * (len(whom) > 1 or not alone)
+    notes += [alone, several * (several not in notes[1]), *grid.proofs()]
     flags = _alarms(grid.cells).items() if grid.cells["flag"].any() else ()
     return notes + [f"{name}: {why}." for name, (held, why) in flags if held.any()]
 
