@@ -39,7 +39,7 @@ def of_a_server(
         rows, share = events.Sampling("poisson", n, r, slots), S
         adjacency = "add_remove"
     turns = int(values["rounds"])
-    if clients.most is not None:  # a fixed order: who sees the models knows who took part
+    if clients.most is not None:  # a fixed order: the models reveal who took part
         turns = transcript.turns(body, values, facts)
 
     def part(some: transcript.Rounds) -> events.Event:

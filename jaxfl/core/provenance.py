@@ -119,7 +119,7 @@ def _registering(make: F, alone: bool) -> F:
         given = [v for v in given if not (type(v) is Mechanism and own_part(v, later=False))]
         if all(ours(v) or type(v) is Sampler or own_around(v) for v in given):
             _around[_key(part, True)] = part
-        if all(map(ours, given)):  # what else a mechanism says, events read
+        if all(map(ours, given)):  # events read what else a mechanism declares
             _known[_key(part, True)] = _known[_key(part, False)] = part, alone
             if isinstance(part, Channel):  # a part made anew claims as little
                 _known[_key(part._replace(**NO_CLAIM), False)] = part, alone

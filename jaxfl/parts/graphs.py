@@ -53,13 +53,13 @@ class Graph(NamedTuple):
 
 @functools.cache
 def complete() -> Graph:
-    """Everyone talks to everyone: W_ij = 1/n."""
+    """All clients are neighbours: W_ij = 1/n."""
     return Graph("complete", lambda n: np.full((n, n), 1 / n))
 
 
 @functools.cache
 def ring() -> Graph:
-    """Each client talks to two, with weights 1/3; the second eigenvalue is (1 + 2 cos(2 pi/n))/3."""
+    """Each client has two neighbours, with weights 1/3; the second eigenvalue is (1 + 2 cos(2 pi/n))/3."""
 
     def matrix(n: int) -> Floats:
         if n < 3:

@@ -123,7 +123,7 @@ def _compose(
         law = _Law(h)
         for part, most in zip(parts, bounds, strict=True):
             g = grid(part.profile, h, 2 * math.ceil(most / h / 2 + 1), reverse)
-            if not (g.p > SEEN).any():  # one part says everything by itself
+            if not (g.p > SEEN).any():  # one part reveals everything by itself
                 return Curve(np.zeros(1), np.zeros(1), np.ones(1), 1.0)
             law.add(g, part.count)
         window = _window(law, delta, eps)

@@ -7,7 +7,7 @@
   mean matters, else one per client
 * :mod:`~jaxfl.rounds.federated` -- the round body with a server
 * :mod:`~jaxfl.rounds.gossip` -- the round body of a network without a server: clients keep models
-  and talk to neighbours
+  and send messages to neighbours
 * :mod:`~jaxfl.rounds.messages` -- clients' messages: noised, compressed, and added up
 * :mod:`~jaxfl.rounds.plain` -- the round with a server as the papers write it, one client at a time:
   read this first

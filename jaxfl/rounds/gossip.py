@@ -1,4 +1,4 @@
-"""The round body of a network without a server: clients keep models and talk to neighbours.
+"""The round body of a network without a server: clients keep models and send messages to neighbours.
 
 Each round, for all clients at once::
 
