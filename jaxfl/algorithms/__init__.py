@@ -4,7 +4,7 @@
 * :mod:`~jaxfl.algorithms.composition` -- a round body and a rule for its hyper-parameters make an algorithm
 * :mod:`~jaxfl.algorithms.clients` -- what rounds with a trusted server release about whole clients
 * :mod:`~jaxfl.algorithms.budgets` -- a budget of privacy for each client
-* :mod:`~jaxfl.algorithms.resolution` -- from what a user gives to what a round reads
+* :mod:`~jaxfl.algorithms.resolution` -- from a user's values to what a round reads
 * :mod:`~jaxfl.algorithms.traced` -- hyper-parameters that the user's program traces
 * :mod:`~jaxfl.algorithms.defaults` -- the defaults of hyper-parameters in words
 * :mod:`~jaxfl.algorithms.numbers` -- helpers that the rules of all papers share

@@ -1,4 +1,4 @@
-"""Published algorithms, each a composition of parts: one function, one row in the tests."""
+"""The registry: algorithms, models, data sets and parts by name, and ``register`` for one's own."""
 
 from __future__ import annotations
 

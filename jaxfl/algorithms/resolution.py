@@ -1,4 +1,4 @@
-"""From what a user gives to the hyper-parameters that a round reads.  Host side."""
+"""Resolve a user's values into the hyper-parameters that a round reads.  Host side."""
 
 from __future__ import annotations
 

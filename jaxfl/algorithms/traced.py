@@ -1,4 +1,4 @@
-"""Hyper-parameters that the user's program traces, and what the host derives from them.
+"""Hyper-parameters that the user's program traces, and the values that the host derives from them.
 
 Shapes and whole numbers are resolved while the program is traced.  Numbers that follow from traced ones,
 such as sigma from eps, come from a callback to the same resolution, with derivatives by differences.

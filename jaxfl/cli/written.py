@@ -1,4 +1,4 @@
-"""Arguments of the library as the command line has them: as they are written, and read."""
+"""Arguments of the library in the form of the command line: how they are written and read."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """The foundations: records, keys, errors, validation, schedules, files, arithmetic.
 
 * :mod:`~jaxfl.core.batching` -- control flow that stays cheap under vmap
-* :mod:`~jaxfl.core.calls` -- calls of a user's functions: what goes wrong in one becomes a sentence
+* :mod:`~jaxfl.core.calls` -- calls of a user's functions, whose errors become one sentence
 * :mod:`~jaxfl.core.checks` -- validators of types, options and arrays
-* :mod:`~jaxfl.core.derivatives` -- derivatives of loops of traced length, and sentences where there
+* :mod:`~jaxfl.core.derivatives` -- derivatives of loops of traced length, and errors where there
   are none
 * :mod:`~jaxfl.core.display` -- displays in notebooks: tables, small curves, equations, progress
 * :mod:`~jaxfl.core.equations` -- the equations of docstrings as LaTeX
@@ -12,7 +12,7 @@
 * :mod:`~jaxfl.core.foreign` -- contexts for code of the user's own: imports of its modules, standard
   output, NumPy's error settings
 * :mod:`~jaxfl.core.fusion` -- barriers against fusion by the compiler, and code for CPUs only
-* :mod:`~jaxfl.core.hosts` -- processes of `jax.distributed`: what they agree on, and losses
+* :mod:`~jaxfl.core.hosts` -- arrays and numbers of the processes of `jax.distributed`, gathered on the host
 * :mod:`~jaxfl.core.interrupts` -- a context manager that delays signals
 * :mod:`~jaxfl.core.keys` -- the keys of rounds
 * :mod:`~jaxfl.core.memory` -- the free memory of a device, and a check that a need fits into it

@@ -1,4 +1,4 @@
-"""Calls of a user's functions: what goes wrong in one becomes a sentence with the lines of its code.
+"""Calls of a user's functions, whose errors become one sentence with the lines of the user's code.
 
 :func:`asked` calls a function of a part on the host.  :func:`watched` is a part whose functions, traced or
 not, are looked at in the same way; a round is traced with such parts once before it is compiled

@@ -1,4 +1,4 @@
-"""Derivatives of what rounds compute in loops of traced length, or by the bits of numbers.
+"""Derivatives of loops of traced length and of numbers made from bits, and errors where there are none.
 
 A user may differentiate a loop over :meth:`jaxfl.Functions.round`.  What JAX cannot differentiate, or
 would give the derivative 0, has its own rule here.

@@ -1,4 +1,4 @@
-"""Arrays and numbers of several processes."""
+"""Arrays and numbers of several processes, gathered on the host."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ A call lays out a grid, plans its runs in chunks, computes these here or by work
 set of what they return.  A single run is a grid without axes.
 
 * :mod:`~jaxfl.engine.simulate`, :mod:`~jaxfl.engine.sweep` -- the calls
-* :mod:`~jaxfl.engine.session` -- what both do: plan, compute, keep, report
+* :mod:`~jaxfl.engine.session` -- the steps of both: plan, compute, keep, report
 
 The grid and its plan:
 
@@ -16,7 +16,7 @@ The grid and its plan:
 
 A chunk:
 
-* :mod:`~jaxfl.engine.loop` -- what programs compute, rounds and metrics, and how much work that is
+* :mod:`~jaxfl.engine.loop` -- the computation of a program: rounds, metrics, and an estimate of their work
 * :mod:`~jaxfl.engine.program` -- the compiled program of a chunk, and its devices
 * :mod:`~jaxfl.engine.compute` -- compute a chunk, from its first round or a checkpoint
 * :mod:`~jaxfl.engine.log` -- metrics and exact totals of its runs

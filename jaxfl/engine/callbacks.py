@@ -1,4 +1,4 @@
-"""Callbacks: what they receive of each evaluation, of runs and of the runs of a sweep."""
+"""Callbacks: the evaluations that they receive, of single runs and of the runs of a sweep."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Results as one portable file, and what they say in words.
+"""Results: one portable file, and descriptions in words.
 
 Files are netCDF3, which every netCDF reader opens.  It has no 64-bit integers, so totals are
 float64; a total that float64 would round raises an error.  The first attribute is a digest of all other

@@ -14,8 +14,8 @@
   frozen, hashable, for accountants
 * :mod:`~jaxfl.privacy.gaussian` -- gaussian differential privacy in closed form, and conversions
   from zCDP
-* :mod:`~jaxfl.privacy.groups` -- group privacy: what a statement about one record says about several
-  of one client
+* :mod:`~jaxfl.privacy.groups` -- group privacy: the eps of several records of one client, from the
+  proof for one
 * :mod:`~jaxfl.privacy.limits` -- lower bounds on eps from how often a test succeeds
 * :mod:`~jaxfl.privacy.mixtures` -- bounds for estimators in which a record enters every release,
   drawn or not: SVRG and SAGA
@@ -25,8 +25,8 @@
   multiplied by FFT
 * :mod:`~jaxfl.privacy.profiles` -- privacy profiles of single releases under replace-one
 * :mod:`~jaxfl.privacy.releases` -- the releases of an event, which an accountant composes
-* :mod:`~jaxfl.privacy.rings` -- integer noise on the ring of a secure sum: its masses as integers, and
-  what a sum of it proves
+* :mod:`~jaxfl.privacy.rings` -- integer noise on the ring of a secure sum: its probabilities as
+  integers, and the eps that a sum proves
 * :mod:`~jaxfl.privacy.reports` -- reports: the claimed and the proven eps, delta at the claimed
   eps, and a red flag
 * :mod:`~jaxfl.privacy.statements` -- statements about a mechanism that a reader can use: mu, rates

@@ -1,4 +1,4 @@
-"""Group privacy: what a statement about one record says about several of one client."""
+"""Group privacy: the eps of several records of one client, from the proof for one."""
 
 from __future__ import annotations
 

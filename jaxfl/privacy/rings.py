@@ -1,4 +1,4 @@
-"""Integer noise on the ring of a secure sum: its masses as integers, and what a sum of it proves.
+"""Integer noise on the ring of a secure sum: its probabilities as integers, and the eps that a sum proves.
 
 Each of n clients adds a draw Z with standard deviation s to each coordinate of its integer message, and
 the server sees the sum of all words, modulo a power of 2.

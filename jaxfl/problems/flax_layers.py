@@ -1,4 +1,4 @@
-"""The inputs and the outputs of layers of flax modules whose gradients are products."""
+"""Record the inputs and outputs of flax layers whose gradients are products."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Clip21-SGD2M, alpha-NormEC and Fed-alpha-NormEC: clients shorten what their gradients changed by.
+"""Clip21-SGD2M, alpha-NormEC and Fed-alpha-NormEC: clients shorten the changes of their gradients.
 
 R. Islamov, S. Horvath, A. Lucchi, P. Richtarik, E. Gorbunov: Double Momentum and Error Feedback for
 Clipping with Fast Rates and Differential Privacy.  2025.  It adds momentum to Clip21 [S. Khirirat,

@@ -1,4 +1,4 @@
-"""Algorithms whose noise is drawn by whoever holds the data.
+"""Algorithms whose noise is drawn by the party that holds the data.
 
 * :mod:`~jaxfl.algorithms.curator.algorithms` -- algorithms of a node that holds all data, or of
   one that clients trust with their sum
