@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 from jaxfl.algorithms.numbers import ASKED_SIZE
 from jaxfl.algorithms.registry import algorithm as by_name
@@ -11,7 +11,7 @@ from jaxfl.algorithms.resolution import resolve
 from jaxfl.core.checks import one_problem
 from jaxfl.core.errors import require
 from jaxfl.core.types import Algorithm, Problem
-from jaxfl.parts import mechanisms
+from jaxfl.parts import mechanisms, sampling
 from jaxfl.problems.facts import facts_of
 
 __all__ = ["with_budgets"]
@@ -25,6 +25,7 @@ def with_budgets(
     rounds: int,
     eps: Sequence[float],
     parts: Any = None,
+    spend: Literal["noise", "rounds"] = "noise",
     **numbers: Any,
 ) -> tuple[Algorithm, dict[str, Any]]:
     """An algorithm whose clients have budgets eps_i, and the numbers of its runs.
@@ -41,6 +42,9 @@ def with_budgets(
         rounds: of its runs.
         eps: the budgets, one for each client.
         parts: of the algorithm, by role.
+        spend: how budgets differ: by the noise of a client; or by "rounds", where all have the noise that
+            the largest budget needs, and a client retires before the round that would exceed its own.
+            Means are of those that are left, which is another objective.
         numbers: hyper-parameters.
 
     >>> import jax, jaxfl
@@ -65,8 +69,28 @@ def with_budgets(
     values = resolve(usual, {**numbers, "eps": max(eps)}, facts).values
     left = {*NOISE, *(ASKED_SIZE if "k" in values else ())}
     fixed = {n: v for n, v in values.items() if n in usual.names - left}  # for one eps, or another
+    if spend == "rounds":
+        least = float(resolve(usual, {**fixed, "eps": max(eps)}, facts).values["sigma"])
+        longest = {e: _turns(usual, problem, rounds, {**fixed, "eps": e}, least) for e in {*eps}}
+        parts = {
+            **(parts or {}),
+            "participation": sampling.retiring(tuple(longest[e] for e in eps)),
+        }
+        return by_name(name, **parts), {**fixed, "sigma": least}
     sigma = {e: float(resolve(usual, {**fixed, "eps": e}, facts).values["sigma"]) for e in {*eps}}
     least = sigma[max(eps)]
     multiples = tuple(sigma[e] / least for e in eps)
     made = by_name(name, **{**(parts or {}), "mechanism": mechanisms.gaussian(multiples)})
     return made, {**fixed, "sigma": least}
+
+
+def _turns(usual: Algorithm, problem: Problem, rounds: int, given: Any, sigma: float) -> int:
+    """The most rounds, up to ``rounds``, in which this sigma proves the eps of ``given``."""
+    low, high = 0, rounds
+    while low < high:
+        middle = (low + high + 1) // 2
+        needed = float(resolve(usual, given, facts_of(problem, middle)).values["sigma"])
+        low, high = (middle, high) if needed <= sigma else (low, middle - 1)
+    way = "give it a larger budget, leave the client out, or spend budgets by noise"
+    require(low > 0, "allows no round with the noise of the largest budget", way, eps=given["eps"])
+    return low

@@ -25,6 +25,7 @@ from jaxfl.core.checks import named_part
 from jaxfl.core.errors import require
 from jaxfl.core.keys import at
 from jaxfl.core.params import check
+from jaxfl.core.params import whole as whole_number
 from jaxfl.core.provenance import made
 from jaxfl.core.subsets import coin_slots, coins, subset
 from jaxfl.core.subsets import uniform as independent
@@ -53,6 +54,7 @@ __all__ = [
     "participation",
     "poisson",
     "poisson_clients",
+    "retiring",
     "sampler",
     "shuffled",
     "single_pass",
@@ -378,6 +380,35 @@ def _deepest(t: npt.NDArray[np.int64], length: int, r: int, n: int) -> int:
     depth, cycles = steps[order].cumsum(), places[order] // (n + 1)
     starts = np.flatnonzero(np.diff(cycles, prepend=-1))
     return int(np.maximum.reduceat(depth, starts).sum()) if t.size else 0
+
+
+@made
+def retiring(turns: tuple[int, ...]) -> Participation:
+    """Client i takes part in the first ``turns[i]`` rounds, and then retires; who is left weighs 1/r.
+
+    Turns are public, as the budgets are from which :func:`jaxfl.parts.with_budgets` computes them.
+    """
+    for each in turns:
+        whole_number("turns", each, 1)
+
+    def draw(key: Key, t: Array, n: int, hp: Hyper) -> Draw:
+        require(
+            len(turns) == n,
+            lambda: f"has the turns of {len(turns)} clients, and there are {n}",
+            "give one for each",
+            participation="retiring",
+        )
+        stays = jnp.asarray(turns) > t
+        left = jnp.maximum(jnp.sum(stays), 1)
+        return _weighted(jnp.where(stays, jnp.arange(n), n), stays, 1.0 / left, n)
+
+    def most(rounds: Sequence[int], n: int, values: Values) -> int:
+        return int(np.sum(np.asarray(rounds) < max(turns)))
+
+    def least(n: int, values: Values) -> int:
+        return max(1, sum(each >= int(values["rounds"]) for each in turns))
+
+    return Participation("retiring", draw, most=most, least=least)
 
 
 @made

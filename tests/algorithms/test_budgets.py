@@ -4,6 +4,7 @@ import math
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from planned import planned
@@ -72,6 +73,33 @@ def test_every_client_has_its_own_statement(clip: str) -> None:
     np.testing.assert_allclose(worst, allowed, rtol=1e-3)
     assert (spent <= np.array(BUDGETS) * (1 + 1e-6)).all()
     assert "client_eps" in run.dataset()
+
+
+@pytest.mark.plain
+def test_a_client_retires_when_its_budget_is_spent() -> None:
+    """It takes part as long as its eps allows, and not once more; means are of those that are left."""
+    problem, T = a_problem(n=5, m=12), 24
+    numbers: Any = {"delta": 1e-3, "lr": 0.1}
+    made, numbers = with_budgets("ldp_gd", problem, T, BUDGETS, spend="rounds", **numbers)
+    run = jaxfl.simulate(made, problem, jax.random.key(0), T, **numbers)
+    assert run.privacy().proven == pytest.approx(4.0, rel=1e-3)
+    ledger, body = run.ledger(), made.body
+    assert (ledger.proven <= np.array(BUDGETS) * (1 + 1e-6)).all()
+    turns = np.zeros(5, int)
+    for t in range(T):
+        draw = body.participation.draw(run.key, jnp.int32(t), 5, None)  # type: ignore[union-attr]
+        live = np.asarray(draw.weight) > 0
+        np.testing.assert_allclose(np.asarray(draw.weight)[live], 1 / live.sum())
+        turns[np.asarray(draw.index)[live]] += 1
+    assert sorted({*turns.tolist()})[-1] == T > turns[2] > turns[0] > 0
+    usual = jaxfl.algorithm("ldp_gd")
+    for client, eps in enumerate(BUDGETS):
+        found = [
+            planned(usual, problem, int(turns[client]) + more, **numbers).eps(1e-3)
+            for more in (0, 1)
+        ]
+        assert found[0] <= eps * (1 + 1e-6)
+        assert found[1] > eps or turns[client] == T
 
 
 def test_an_attack_on_the_client_with_the_least_noise() -> None:
