@@ -16,13 +16,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from jaxfl import InputError
-from outside import accounting, descent, images
+from outside import accounting, descent, images, noise
 from outside.page import page, table
 from outside.row import Row, check_of, measured, read
 
 __all__ = ["ROWS", "chosen", "measured", "page", "read", "table"]
 
-MEASURES = {**images.MEASURES, **accounting.MEASURES, **descent.MEASURES}
+MEASURES = {**images.MEASURES, **accounting.MEASURES, **descent.MEASURES, **noise.MEASURES}
 
 
 def _rows() -> dict[str, Row]:
