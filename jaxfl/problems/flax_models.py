@@ -62,9 +62,10 @@ def flax_model(
     takes them, where those of ``sample`` are: ``jax.ShapeDtypeStruct((length,), "int32")``, say.
 
     ``loss`` is a name ("softmax", "logistic", "least_squares", "hinge", "absolute") or a function of
-    (outputs, label); ``correct`` belongs to such a function.  The default, "softmax", is for labels that
-    are classes, with one output for each class.  The initial point is the module's own: drawn from the
-    key, except that an nnx module starts with the weights it holds.
+    (outputs, label); with such a function ``correct(outputs, label)`` is whether a prediction is right.
+    ``regularizer`` and ``constraint`` are those of :func:`logistic`.  The default loss,
+    "softmax", is for labels that are classes, with one output for each class.  The initial point is the
+    module's own: drawn from the key, except that an nnx module starts with the weights it holds.
 
     ``trainable`` says by their paths which parameters are learned, as ``lambda path: "lora" in path``
     where there is ``Dense_0/lora_a``.  The others are frozen at the values of ``init``, or of the module,

@@ -201,7 +201,7 @@ def discrete_fedavg(
 
     All else is as in :func:`skellam_fedavg`.  Sums of such noise are nearly of the same kind, and the proof
     counts the difference.  With ``rounded``, Z_i are normal numbers, rounded.  Sums of these are nearly a
-    rounded normal number, so that no more noise is needed than without rounding.
+    rounded normal number, and no more noise is needed than without rounding.
     """
     law: RingNoise = "rounded_gaussian" if rounded else "discrete_gaussian"
     paper = "Kairouz, Liu, Steinke, ICML 2021"
