@@ -46,6 +46,16 @@ SLACK = 4e-4  # relative, of eps
 BROKEN = 50.0  # ln(answer/eps) beyond which an answer cannot be interpolated
 
 
+NEEDLESS = (
+    "is proven without noise, since delta exceeds the chance that a record is drawn",
+    "lower delta",
+)
+
+
+class NoNoise(InputError):
+    """Any noise is enough."""
+
+
 class Calibration(NamedTuple):
     """The noise, the event with it, and the eps that it proves."""
 
@@ -96,14 +106,22 @@ def _unit(event: AnyEvent) -> AnyEvent:
 @functools.lru_cache(maxsize=8192)
 def _sigma_for(event: AnyEvent, eps: float, delta: float, method: str | None) -> Calibration:
     if isinstance(event, Phases):  # the part that needs most decides for all
-        factor = max(
-            _sigma_for(_unit(part), eps, delta, method).sigma / sigmas(part)[0]
-            for part in event.events
-        )
+        factors = [_factor(part, eps, delta, method) for part in event.events]
+        if not any(factors):
+            raise NoNoise(*NEEDLESS, eps=eps)
+        factor = max(factors)
     else:
         factor = math.exp(_log_sigma(event, eps, delta, method))
     calibrated = scaled(event, factor)
     return Calibration(sigmas(calibrated)[0], calibrated, epsilon(calibrated, delta, method))
+
+
+def _factor(part: AnyEvent, eps: float, delta: float, method: str | None) -> float:
+    """The noise of one of several phases, in units of its own; 0 if it needs none."""
+    try:
+        return _sigma_for(_unit(part), eps, delta, method).sigma / sigmas(part)[0]
+    except NoNoise:
+        return 0.0
 
 
 def _log_sigma(event: AnyEvent, eps: float, delta: float, method: str | None) -> float:
@@ -153,12 +171,8 @@ def _search(eps_at: Callable[[float], float], eps: float, guess: float) -> float
     f, f_low, f_high = gap(x), math.nan, math.nan
     slope = -1.8
     for _ in range(100):
-        require(
-            x >= guess - 12 or f >= 0,
-            "is proven without noise, since delta exceeds the chance that a record is drawn",
-            "lower delta",
-            eps=eps,
-        )
+        if x < guess - 12 and f < 0:
+            raise NoNoise(*NEEDLESS, eps=eps)
         if -SLACK / 2 <= f <= SLACK / 2 and eps_at(x) <= eps:
             return x
         if f > 0:

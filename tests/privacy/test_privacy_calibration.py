@@ -25,6 +25,7 @@ from jaxfl.algorithms.soteriafl.claims import compressed_gd
 from jaxfl.audits.calculators import CALCULATORS
 from jaxfl.audits.questions import account, calibrate, names, plain_event
 from jaxfl.audits.ranges import FLAGS, NUMBERS
+from jaxfl.core.errors import InputError
 from jaxfl.parts import aggregations, sampling
 from jaxfl.privacy.accountants import epsilon
 from jaxfl.privacy.calibration import batch_for, rounds_for, sigma_for
@@ -94,6 +95,11 @@ def test_parts_keep_their_proportion_and_phases_need_what_their_worst_part_needs
     parts = EVENTS["phases"].events  # type: ignore[union-attr]
     factors = [sigma_for(part, 1.0, 1e-5).sigma / part.sigma for part in parts]
     assert sigma_for(EVENTS["phases"], 1.0, 1e-5).sigma == pytest.approx(max(factors) * 0.06)
+    small, large = (event(m=m, b=1, T=5) for m in (100, 20_000))  # which needs none at this delta
+    alone = sigma_for(small, 4.0, 1e-3).sigma
+    assert sigma_for(Phases((small, large)), 4.0, 1e-3).sigma == pytest.approx(alone)
+    with pytest.raises(InputError, match="is proven without noise"):
+        sigma_for(Phases((large, large)), 4.0, 1e-3)
     found = sigma_for(event("full"), 1.0, 1e-5)  # to rounding
     assert found.proven.eps == pytest.approx(1.0, rel=1e-9)
     assert found.sigma == pytest.approx(2 * math.sqrt(60) / 1000 / 0.2680511232, rel=1e-6)
