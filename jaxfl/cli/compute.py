@@ -6,7 +6,9 @@ import contextlib
 import dataclasses
 import functools
 import inspect
+import shutil
 import sys
+import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -157,14 +159,19 @@ def partial(place: Path) -> xarray.Dataset:
 
 
 def ended(place: Path) -> Run:
-    """The run of a folder, which has ended: nothing is computed."""
+    """The run of a folder, which has ended: nothing is computed, and nothing is written there."""
+    check_begun(place)
+    if folders.kind_of(place) == "sweep":
+        way = "name the folder of a run, or ask by the name of an algorithm with used_sigma of a setting"
+        raise InputError(f"{place} holds a sweep", way)
     made = _Grid(folders.read(place, "run"))
     way = f"continue it with {command('run', '--resume', place)}"
     require((place / RESULT).exists(), lambda: f"The run of {place} has not ended", way)
-    with computing(made.study.setup, quiet=True):
+    with computing(made.study.setup, quiet=True), tempfile.TemporaryDirectory() as scratch:
+        copy = shutil.copytree(place, Path(scratch) / "run")
         base, how = (
             base_key(None, "", "", made.study.seeded),
-            How(place, resume=True, progress=False),
+            How(copy, resume=True, progress=False),
         )
         return simulated(made, base, made.options(KEPT), how)
 

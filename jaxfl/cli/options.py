@@ -255,7 +255,8 @@ class Session:
       --resume DIR              finish what is in this folder as it was begun
       --extend DIR              compute more rounds in this folder, of a sweep also these values,
                                 ALGORITHMs and seeds; what is there is not computed again where its rounds
-                                would be the same
+                                would be the same, as with --sigma (noise for an eps follows from the
+                                rounds: such a run begins again)
       --force                   replace the run in the folder; of runs
       --plan                    print what is to be computed, and compute nothing
       --track WHERE             also write metrics to tensorboard:DIR, wandb:PROJECT or mlflow:URI

@@ -36,6 +36,8 @@ __all__ = [
 
 REFUTED = 3  # the exit status where a probe or an attack refutes an eps
 
+TIMED = 1.0  # seconds after the first call of a program, from which a rate says something
+
 
 def head(algorithm: Algorithm, problem: Problem, rounds: int) -> str:
     """Describe a run in one line: algorithm, problem, model, rounds."""
@@ -170,6 +172,8 @@ def _time(about: dict[str, Any], rounds: int) -> str:
     compiled, total = about["compile_seconds"], about["seconds"]
     ran = max(total - compiled, 1e-9)
     device = about["settings"]["device"]
+    if ran < TIMED:  # most rounds were in the first call
+        return f"{total:.1f} s on {device}, most of them compiling and in the first call"
     speed = f"{ran:.2f} s running, {rounds / ran:,.0f} rounds/s on {device}"
     return f"{compiled:.1f} s compiling and before the first round, {speed}"
 

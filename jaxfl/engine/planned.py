@@ -34,7 +34,7 @@ from jaxfl.engine.plan import (
     trail,
     values_of,
 )
-from jaxfl.engine.runs import settings
+from jaxfl.engine.runs import noisy, settings
 from jaxfl.engine.store import Arrays, Store
 from jaxfl.privacy.events import Standing
 
@@ -170,6 +170,20 @@ class Planned:
                     found.setdefault(T, {}).setdefault((read, key), []).append(one)
         return found
 
+    def repeats(self) -> bool:
+        """Whether a run begins again with the key, and so with multiples of the noise, of a shorter one."""
+        ran = {key for runs in self._reached.values() for _, key in runs}
+        for number, chunk in self.chunks.items():
+            if chunk.after or self.store.saved(number) or ran.isdisjoint(self._keys(chunk)):
+                continue
+            cells = self.program(number).cells
+            if any(noisy(self.study(chunk).algorithm, cells[c].values) for c in chunk.cells):
+                return True
+        return False
+
+    def _keys(self, chunk: Chunk) -> list[str]:
+        return [self.words[s] for s in chunk.seeds]
+
     def checkpoint(self, number: int) -> Content | None:
         """The checkpoint of a chunk, or one of all the shorter runs that it continues; None without.
 
@@ -203,7 +217,8 @@ class Planned:
         number = len(self.store.chunks)
         self.chunks[number] = chunk._replace(rules=tuple(rules))
         line = self.chunks[number]._asdict()
-        line["keys"] = [self.words[s] for s in line.pop("seeds")]
+        line["keys"] = self._keys(self.chunks[number])
+        del line["seeds"]
         self.store.chunks.append(line)
         return number
 

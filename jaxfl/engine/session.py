@@ -216,6 +216,13 @@ def _plan(planned: Planned, fit: _Fit, how: How, alone: bool) -> list[int]:
         "name another folder, or add these to it with {extend}",
         suggested={"extend": True},
     )
+    if how.extend and begun and planned.repeats():
+        words = (
+            "A run begins again, as its noise or other values follow from its rounds, with the key"
+        )
+        words += " of the shorter run: no eps holds for publishing both"
+        way = "give {sigma} to continue with the same noise, or name another folder"
+        warnings.warn(JaxflWarning(words, way, suggested={"sigma": None}), stacklevel=4)
     size = sum(_bytes(planned, n) for n in planned.current)
     way = "evaluate less often, or divide them"
     check_fits("The results of these runs", COPIES * size, way)

@@ -189,6 +189,9 @@ def test_a_run_answers_what_other_rounds_would_spend(results: Path, shell: Shell
     assert found["eps"] == pytest.approx(by_name["eps"], rel=1e-6)
     assert "takes no --sigma" in shell.refused("account", results / "run", "--sigma 2")
     assert "holds a sweep" in shell.refused("account", results / "sweep")
+    before = (results / "run/result.nc").read_bytes()
+    shell("account", results / "run", "--rounds 4")
+    assert (results / "run/result.nc").read_bytes() == before
 
 
 def test_rows_have_values_and_errors(results: Path, shell: Shell) -> None:
