@@ -216,7 +216,9 @@ def _plan(planned: Planned, fit: _Fit, how: How, alone: bool) -> list[int]:
         "name another folder, or add these to it with {extend}",
         suggested={"extend": True},
     )
-    if how.extend and begun and planned.repeats():
+    # Where runs share their draws, statements say so already.
+    lone = alone or not planned.options.paired
+    if how.extend and begun and lone and planned.repeats():
         words = (
             "A run begins again, as its noise or other values follow from its rounds, with the key"
         )

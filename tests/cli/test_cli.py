@@ -259,7 +259,7 @@ def test_interrupted_and_resumed_is_uninterrupted(
     assert "round 30/30" in shown.err
     assert " 0 rounds/s" not in shown.err
     eps = "proven for one record", "seed is secret"
-    for words in ("sigma", "given", "uplink", "rounds/s", *eps):
+    for words in ("sigma", "given", "uplink", " s on CPU", *eps):
         assert words in shown.out
     assert set(held(parts)) == {"result.nc", "curves.png", "planned.jsonl", "config.json"}
     assert shell(RUN, "--rounds 30 --out", again) == ("", "")

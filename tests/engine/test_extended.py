@@ -2,6 +2,7 @@
 
 import shutil
 from collections.abc import Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from test_durable import Killed
 from told import refused
 
 import jaxfl
+from jaxfl.core.errors import JaxflWarning
 from jaxfl.engine import store
 from jaxfl.engine.progress import Plan
 
@@ -102,6 +104,16 @@ def test_runs_whose_noise_follows_from_the_rounds_begin_again(calls: Calls, tmp_
     found = job(tmp_path, EPS, LONGER, extend=True)
     assert calls.spent == CELLS * 2 * LONGER
     agree(found, job(None, EPS, LONGER))
+
+
+@pytest.mark.parametrize("given", [{"eps": 4.0}, {"sigma": 0.1}])
+def test_a_run_that_draws_again_with_its_key_is_told_of(given: Any, tmp_path: Path) -> None:
+    """Its first messages and those of the shorter run differ by a multiple of one noise."""
+    again = pytest.warns(JaxflWarning, match="begins again") if "eps" in given else nullcontext()
+    numbers = {"clip": 1.0, "lr": 0.1, "out": tmp_path, "seed": 0, **given}
+    jaxfl.simulate("ldp_gd", a_problem(), rounds=2, **numbers)
+    with again:
+        jaxfl.simulate("ldp_gd", a_problem(), rounds=4, extend=True, **numbers)
 
 
 @pytest.mark.full  # the test above, with numbers for each round
