@@ -239,8 +239,12 @@ def test_an_interrupt_waits_for_the_end_of_tracing() -> None:
         traced.append("ended")
         return jnp.sum(x)
 
-    with pytest.raises(KeyboardInterrupt):
-        job(metrics={"own": metric}, **SLICED)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's jobs ignore it
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            job(metrics={"own": metric}, **SLICED)
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert set(traced) == {"begun", "ended"}
 
 

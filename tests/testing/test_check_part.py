@@ -242,7 +242,7 @@ LYING: dict[str, tuple[Any, str]] = {
         "error",
     ),
     "negative bits": (mine(random_k, bits=lambda d, v: (-1.0, 32.0)), "bits"),
-    "one bit": (mine(random_k, bits=lambda d, v: (1.0, 0.0)), "apart takes"),
+    "one bit": (mine(random_k, bits=lambda d, v: (1.0, 0.0)), "to distinguish"),
     "a tail that is never sent": (
         codes(
             lambda key, v, hp: jnp.where(jnp.arange(v.size) < v.size // 4 * 4, v, 0),
@@ -250,6 +250,10 @@ LYING: dict[str, tuple[Any, str]] = {
             unbiased=False,
         ),
         "error",
+    ),
+    "signs of short vectors": (
+        codes(lambda key, v, hp: jnp.sign(v), omega=lambda d, v: 1e4, unbiased=False),
+        "its error",
     ),
     "an error of unit vectors": (
         codes(lambda key, v, hp: jnp.where((v != 0).sum() == 1, 2 * v, v), omega=lambda d, v: 0.0),

@@ -41,6 +41,7 @@ from jaxfl.rounds.transcript import sensitivity_of
 
 __all__ = ["check_part", "check_privacy"]
 
+SHORT = 1e-3  # the scale of short vectors
 SLOTS = 1 << 24  # coordinates that are selected together
 OMEGA = Param("omega", "variance that a compressor resolves its numbers for")
 CLIENTS = Param("clients", "number of clients for which the graph is made", low=1, integer=True)
@@ -198,12 +199,12 @@ def _mean(part: Compressor, given: Given) -> bool:
 
 
 def _error(part: Compressor, given: Given) -> bool:
-    """E|C(v) - v|^2 <= omega |v|^2."""
+    """E|C(v) - v|^2 <= omega |v|^2, for short v too."""
     if part.absolute:
         return False
     values, one = _sent(part, given)
     omega, draw = float(part.omega(D, values)), jax.jit(jax.vmap(one, (0, None)))
-    for v in _vectors():
+    for v in (scale * v for v in _vectors() for scale in (1.0, SHORT)):
         x = np.asarray(draw(given.keys(), v), np.float64)
         ratio = ((x - np.asarray(v)) ** 2).sum(1) / float(jnp.sum(v * v))
         allowed = omega * (1 + 1e-5) + ERRORS * ratio.std() / np.sqrt(DRAWS) + 1e-6
