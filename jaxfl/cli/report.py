@@ -131,16 +131,18 @@ def _outcome(ds: xarray.Dataset, about: dict[str, Any], claim: bool) -> dict[str
         said += f", best {float(loss.min()):.5g} at round {int(loss.idxmin())}"
     conditions = [Condition(*one) for one in (about["privacy"] or {}).get("conditions", ())]
     failed = [str(condition) for condition in conditions if condition.holds is False]
-    several = about["facts"]["n"] > 1
+    several, on = about["facts"]["n"] > 1, results.measured_on(about)
+    tested = "test_loss" in final and on != "test"
+    worst = several and "worst_client_loss" in final  # held-out examples may have no owners
     norm = f"{final['grad_norm_sq']:.4g}, running mean (utility) {final['utility']:.4g}"
     rows = {
         "rounds": f"{rounds}" + (f" of {planned}" if rounds < planned else ""),
-        "training metrics": ds["loss"].attrs.get("comment", ""),
-        "training loss": said,
-        "worst client's loss": f"{final['worst_client_loss']:.5g}" * several,
-        "test loss": f"{final['test_loss']:.5g}" if "test_loss" in final else "",
+        f"{on} metrics": ds["loss"].attrs.get("comment", ""),
+        f"{on} loss": said,
+        "worst client's loss": f"{final['worst_client_loss']:.5g}" if worst else "",
+        **({"test loss": f"{final['test_loss']:.5g}"} if tested else {}),
         "squared gradient norm": norm,
-        "training accuracy": _accuracies(final, several),
+        f"{on} accuracy": _accuracies(final, worst, on),
         "uplink": amount(final["uplink_bits"]) * several,
         "downlink": amount(final["downlink_bits"]) * several,
         "gradients": f"{final['gradients']:,.0f} per-example",
@@ -153,12 +155,13 @@ def _outcome(ds: xarray.Dataset, about: dict[str, Any], claim: bool) -> dict[str
     return {name: words for name, words in rows.items() if words}
 
 
-def _accuracies(final: dict[str, float], several: bool) -> str:
+def _accuracies(final: dict[str, float], worst: bool, on: str) -> str:
     if "accuracy" not in final:
         return ""
     words = f"{final['accuracy']:.1%}"
-    words += f", worst client {final['worst_client_accuracy']:.1%}" if several else ""
-    return words + (f", test {final['test_accuracy']:.1%}" if "test_accuracy" in final else "")
+    words += f", worst client {final['worst_client_accuracy']:.1%}" if worst else ""
+    tested = "test_accuracy" in final and on != "test"
+    return words + (f", test {final['test_accuracy']:.1%}" if tested else "")
 
 
 def _clients(ds: xarray.Dataset) -> str:

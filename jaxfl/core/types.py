@@ -517,6 +517,8 @@ class Problem:
         evaluated: samples of each client that metrics read, evenly spaced; None: all.
         weights: of the clients in the objective, (n,), with mean 1; None: all are equal.
         test_owner: the client of each test example, (N,), -1: of none; None: of no example.
+        held: "test" or "validation" where ``train`` is one row with those examples, and the number of
+            clients of the problem that they are from; None: ``train`` has the clients' records.
     """
 
     train: PyTree
@@ -530,6 +532,7 @@ class Problem:
     evaluated: int | None = dataclasses.field(default=None, metadata={"static": True})
     weights: Array | None = None
     test_owner: Array | None = None
+    held: tuple[str, int] | None = dataclasses.field(default=None, metadata={"static": True})
 
     @property
     def n(self) -> int:

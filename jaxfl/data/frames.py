@@ -65,10 +65,12 @@ def tables(
     features: Any,
     leave: Hashable | None,
     kind: npt.DTypeLike,
+    training: int,
 ) -> Tables:
     """Features and labels of tables with the same columns.
 
     ``features`` are by default all columns but ``label`` and ``leave``, in the order of the first table.
+    The first ``training`` tables have all classes.
     """
     columns = column_names(frames[0], who[0])
     several = isinstance(features, Iterable) and not isinstance(features, str)
@@ -101,7 +103,7 @@ def tables(
     if label is None:
         return Tables(rows, names, "", ())
     each = [_column(frame, label, name) for frame, name in zip(frames, who, strict=True)]
-    labels, classes = labels_of(each, f"The label {label!r}")
+    labels, classes = labels_of(each, f"The label {label!r}", training)
     return Tables(list(zip(rows, labels, strict=True)), names, str(label), classes)
 
 
@@ -255,9 +257,12 @@ def _check_exact(where: str, held: Array, values: Array) -> None:
 
 
 def labels_of(
-    columns: Sequence[tuple[Array, bool]], who: str
+    columns: Sequence[tuple[Array, bool]], who: str, training: int = 1
 ) -> tuple[list[Array], tuple[str, ...]]:
-    """Labels as numbers, and the names of their classes where they are none."""
+    """Labels as numbers, and the names of their classes where they are none.
+
+    Names are those of the first ``training`` columns; raises for another in the test set.
+    """
     values, categorical = [array for array, _ in columns], any(named for _, named in columns)
     kinds = {"n" if array.dtype.kind in "iuf" else array.dtype.kind for array in values}
     require(len(kinds) == 1, lambda: f"{who} has several types", "convert it to one in every table")
@@ -271,7 +276,15 @@ def labels_of(
         for array in values:
             finite(who, array)
         return values, ()
-    classes = np.array([False, True]) if kind == "b" else np.unique(np.concatenate(values))
+    named = [np.array([False, True])] if kind == "b" else values[:training]
+    classes = np.unique(np.concatenate(named))
+    new = np.setdiff1d(np.concatenate([classes[:0], *values[training:]]), classes)
+    has, other = listed(classes.tolist()), listed(new.tolist())
+    require(
+        not new.size,
+        f"{who} is {other} in the test set, and only {has} in training",
+        "spell classes alike in both, or leave those rows out",
+    )
     numbers = [np.searchsorted(classes, array).astype(np.int32) for array in values]
     return numbers, tuple(map(str, classes))
 

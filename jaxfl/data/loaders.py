@@ -35,6 +35,10 @@ DENSE_BYTES = 8 << 30  # a larger dense matrix is more likely a mistake than int
 LINE = 1 << 26  # bytes of a line of a LIBSVM file
 PER_LINE, PER_ENTRY = 32, 24  # bytes that its reader takes at most
 AGAIN = "replace it by the published one"
+TABLE = (
+    "read it by pandas, and give jaxfl.data.from_clients the table, on the command line in a file of "
+    "your own with --import, as in docs/your-data.md"
+)
 COPIES = 3  # of the samples: as read, shared among clients, on the device
 
 
@@ -166,6 +170,11 @@ class _Lines:
                 while line := file.readline(LINE + 1):
                     taken += PER_LINE + PER_ENTRY * line.count(b":")
                     number += 1
+                    first = number == 1
+                    table = first and (
+                        b"," in line or self.path.name.endswith((".csv", ".parquet"))
+                    )
+                    require(not table, f"{self.path} is a table, and no LIBSVM file", TABLE)
                     if b"_" in line.partition(b"#")[0]:  # which Python would read over
                         raise InputError(
                             f"{who}, line {number}, has a _ in a number", "leave it out"

@@ -132,9 +132,10 @@ def from_clients(
     ``test_owner`` says which client each example of a pooled pytree belongs to, as its number, or -1; a
     table with the column ``client`` says so itself.
 
-    Text, categories and booleans in ``label`` are names of classes, numbered in sorted order; whole
-    numbers must already be class numbers 0, 1, ... if the model classifies.  Floats are real targets, also
-    1.0 and 2.0, unless ``classes`` counts the classes: whole floats are class numbers then.  Missing
+    Text, categories and booleans in ``label`` are names of classes, numbered in sorted order, and a
+    test table must have no other; whole numbers must already be class numbers 0, 1, ... if the model
+    classifies.  Floats stay floats: real targets, also 1.0 and 2.0, unless the model classifies, to which
+    whole floats are class numbers, or ``classes`` counts the classes and makes them integers.  Missing
     values and columns of features that are not numbers raise an error.  The result shows what was
     understood:
 
@@ -465,6 +466,11 @@ def owners_of(
     owner = np.empty(sum(map(len, groups[0])), np.int32)
     for own, name in zip(*groups, strict=True):
         owner[own] = number.get(name, -1)
+    require(
+        owner.max(initial=-1) >= 0,
+        lambda: f"The test set has the clients {listed(groups[1])}, and training {listed(clients)}",
+        "spell them alike in both, or leave their column out of the test set",
+    )
     return owner
 
 
@@ -481,7 +487,7 @@ def _read(
     """The rows of tables, and the test set, which may be one more table."""
     held = [test] if is_frame(test) else []
     who = [*who, "The test set"][: len(frames) + len(held)]
-    read = tables([*frames, *held], who, label, features, client, kind or np.float32)
+    read = tables([*frames, *held], who, label, features, client, kind or np.float32, len(frames))
     return read, read.rows.pop() if held else test
 
 

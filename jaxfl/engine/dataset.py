@@ -394,7 +394,8 @@ def _label(out: xarray.Dataset, planned: Planned) -> None:
         if name in WHOLE or name.startswith("applies_"):
             out[key] = out[key].astype(np.int32)
         units, words = _words(name, planned.grid)
-        words = words if data == "train" else words.replace("training", data)
+        if data != "train":
+            words = words.replace("training", data).removesuffix(", mean over clients")
         if stated:
             words = words.replace("eps proven", "eps by the user's event, not proven,")
         out[key].attrs.update(units=units, long_name=words)

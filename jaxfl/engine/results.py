@@ -44,6 +44,7 @@ __all__ = [
     "exact",
     "labelled",
     "load",
+    "measured_on",
     "plain",
     "portable",
     "privacy",
@@ -117,6 +118,12 @@ for _name in ("loss", "accuracy", "test_loss", "test_accuracy"):
     WORDS[f"worst_client_{_name}"] = f"{_metric} of the worst client"
     WORDS[f"worst_tenth_{_name}"] = f"{_metric}, mean over the worst tenth of the clients"
 LABELS = {name: (UNITS.get(name, "1"), words) for name, words in WORDS.items()}  # unit, meaning
+
+
+def measured_on(about: Mapping[str, Any]) -> str:
+    """The data that ``loss`` and ``accuracy`` are of, in words: "training", "test" or "validation"."""
+    on = about.get("metrics_on") or about["settings"].get("metrics_on", "train")
+    return "training" if on == "train" else str(on)
 
 
 def config(ds: xarray.Dataset) -> dict[str, Any]:

@@ -86,8 +86,9 @@ class Run(Record):
         if problem.test_owner is not None:
             owner = on_host(problem.test_owner)
             table["test_records"] = np.bincount(owner[owner >= 0], minlength=n)
+        twice = ("client_loss", "client_accuracy") * (self.settings.get("metrics_on") == "test")
         for name, values in ds.data_vars.items():
-            if "client" in values.dims:
+            if "client" in values.dims and name not in twice:  # client_test_* have the same
                 last = values.isel(round=-1) if "round" in values.dims else values
                 table[str(name).removeprefix("client_")] = last.values
         return pandas.DataFrame(table, index=ds["client"].to_index())

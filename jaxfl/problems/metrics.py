@@ -47,8 +47,13 @@ def evaluate_metrics(problem: Problem, x: Array, rows: int | None = None) -> dic
     Accuracies need a model with ``correct``, ``test_*`` need test data, ``validation_*`` a validation
     share of them, and ``client_test_*``, whose worst and deviation are named alike, a ``test_owner``.
     Beyond 16,384 clients there are no metrics of each client.
+
+    On held-out examples (``problem.held``) ``loss`` and ``accuracy`` are means over them, and metrics of
+    clients are of each client's own test examples; without a ``test_owner`` there are none.
     """
-    model, n = problem.model, problem.n
+    model = problem.model
+    on, n = problem.held or ("", problem.n)
+    owner = None if problem.test_owner is None else problem.test_owner % (n + 1)  # n: of none
     if rows is None:
         rows = FEW_ROWS if model.kernel.width == 1 else ROWS
         rows = max(1, min(rows, NUMBERS // samples.numbers(problem.train)))
@@ -56,34 +61,37 @@ def evaluate_metrics(problem: Problem, x: Array, rows: int | None = None) -> dic
     held = jnp.minimum(problem.count, most)
     count = held.astype(x.dtype)
     few = min(rows, max(1, NUMBERS // model.kernel.width)) if model.kernel.convolves else rows
-    losses, right, grad = sums(model, x, train, held, most, few, weights=problem.weights)
+    mine = owner if on == "test" else None
+    losses, right, grad = sums(
+        model, x, train, held, most, few, weights=problem.weights, owner=mine, n=n
+    )
     r, grad_r = jax.value_and_grad(model.regularizer)(x)
-    client_loss = losses / count + r
-    metrics = {
-        "loss": mean(problem, client_loss),
-        "grad_norm_sq": jnp.sum((grad / n + grad_r) ** 2),
-        **_over_clients("loss", client_loss),
-    }
-    if right is not None:
-        client_accuracy = right / count
-        metrics["accuracy"] = mean(problem, client_accuracy)
-        metrics |= _over_clients("accuracy", client_accuracy)
+    metrics = {}
+    for what, total, more in (("loss", losses, r), ("accuracy", right, 0)):
+        if total is None:
+            continue
+        each = total / count + more if mine is None else total[:n] / _owned(mine, n, x) + more
+        metrics[what] = jnp.sum(total) / count[0] + more if on else mean(problem, each)
+        metrics |= {} if on and mine is None else _over_clients(what, each)
+    metrics["grad_norm_sq"] = jnp.sum((grad / problem.n + grad_r) ** 2)
     for name, examples in (("test", problem.test), ("validation", problem.validation)):
         if examples is None:
             continue
         examples = jax.tree.map(lambda a: a[None], examples)
         size = jax.tree.leaves(examples)[0].shape[1]
-        N, owner = jnp.full(1, size), problem.test_owner if name == "test" else None
-        if owner is not None:
-            owner = jnp.where(owner < 0, n, owner)
-            own = jnp.zeros(n + 1, x.dtype).at[owner].add(1)[:n]
-        losses, right, _ = sums(model, x, examples, N, size, rows, gradient=False, owner=owner, n=n)
+        N, mine = jnp.full(1, size), owner if name == "test" else None
+        losses, right, _ = sums(model, x, examples, N, size, rows, gradient=False, owner=mine, n=n)
         for what, total in (("loss", losses), ("accuracy", right)):
             if total is not None:
                 metrics[f"{name}_{what}"] = jnp.sum(total) / N[0].astype(x.dtype)
-                if owner is not None:
-                    metrics |= _over_clients(f"{name}_{what}", total[:n] / own)
+                if mine is not None:
+                    metrics |= _over_clients(f"{name}_{what}", total[:n] / _owned(mine, n, x))
     return metrics
+
+
+def _owned(owner: Array, n: int, x: Array) -> Array:
+    """The number of test examples of each client, (n,)."""
+    return jnp.zeros(n + 1, x.dtype).at[owner].add(1)[:n]
 
 
 def _over_clients(name: str, values: Array) -> dict[str, Array]:

@@ -171,8 +171,8 @@ def _checked(
 def held_out(problem: types.Problem, data: str) -> types.Problem:
     """The problem whose training data are one client with the ``"test"`` or ``"validation"`` examples.
 
-    Metrics on it are functions of the model and of data that are not protected.  ``"train"`` is the
-    problem itself.
+    Metrics on it are functions of the model and of data that are not protected; those of each client
+    are of its own test examples.  ``"train"`` is the problem itself.
     """
     choice("metrics_on", data, ("train", "test", "validation"))
     if data == "train":
@@ -185,7 +185,7 @@ def held_out(problem: types.Problem, data: str) -> types.Problem:
     train = jax.tree.map(lambda a: a[None], examples)
     count = jnp.full(1, size, jnp.int32)
     return dataclasses.replace(
-        problem, train=train, count=count, evaluated=None, weights=None, test_owner=None
+        problem, train=train, count=count, evaluated=None, weights=None, held=(data, problem.n)
     )
 
 

@@ -230,6 +230,15 @@ class Grid:
         ]
         return [said for said in words if said]
 
+    @property
+    def on(self) -> str:
+        """The data of ``loss`` and ``accuracy``: "training", or what ``metrics_on`` names."""
+        return results.measured_on(self.about)
+
+    def besides(self, names: Iterable[str]) -> list[str]:
+        """Metrics that the result has; those on held-out data once, as ``loss`` and ``accuracy``."""
+        return [n for n in names if n in self.ds and not n.startswith(f"{self.on}_")]
+
     def heading(self) -> str:
         """The setting, and how many seeds there are."""
         return ", ".join([*self.setting(), plural(self.ds.sizes["seed"], "seed")])
@@ -237,11 +246,14 @@ class Grid:
     def short(self, axis: str) -> str:
         """The letter or the plain name of an axis or a metric, or the user's name of it."""
         labels = self.about.get("labels", {})
+        if self.on != "training" and "training" in NAMES.get(axis, ""):
+            return self.name(axis)
         return str(labels.get(axis) or SYMBOLS.get(axis) or axis.replace("_", " "))
 
     def name(self, axis: str) -> str:
         """The letter or the words for an axis or a metric, or the user's name of it."""
-        known = {**NAMES, **SYMBOLS, **self.about.get("labels", {})}
+        words = {name: text.replace("training", self.on) for name, text in NAMES.items()}
+        known = {**words, **SYMBOLS, **self.about.get("labels", {})}
         if axis == "eps_spent" and (self.cells["stated"] == 1).any():
             return "stated ε"
         return known.get(axis) or axis.replace("_", " ")

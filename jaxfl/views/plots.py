@@ -150,7 +150,7 @@ def _rules(grid: Grid, chosen: Criterion, names: Sequence[str] | None) -> list[C
     """The metrics to draw, with the sign of what is good, 0 where nothing says it."""
     if names is None:
         first = chosen.drawn(grid.ds)
-        accuracy = next((n for n in ("test_accuracy", "accuracy") if n in grid.ds), "loss")
+        accuracy = next(iter(grid.besides(("test_accuracy", "accuracy"))), "loss")
         names = [first, "loss" if first.endswith("accuracy") else accuracy]
 
     def rule(name: str) -> Criterion:
@@ -669,7 +669,7 @@ def curves(
     )
     each = [run.ds for run in runs.values()]
     grid = Grid.of(xarray.concat(each, "algorithm", join="outer", combine_attrs="override"))
-    second = next((name for name in SECOND if name in grid.ds), "loss")
+    second = next(iter(grid.besides(SECOND)), "loss")
     drawn = {bound.metric for bound in bounds if bound.values is not None}
     shown = list(dict.fromkeys(["loss", second, *drawn] if metrics is None else metrics))
     grid.check(*shown, clients=True)
@@ -689,7 +689,8 @@ def curves(
 
     def panel(n: str, along: str) -> Panel:
         found = _panel(grid, n, along, _drawn(grid, n, along, bounds))
-        return found._replace(up=ROWS.get(n, [found.up])[0]) if len(runs) == 1 else found
+        up = ROWS.get(n, [found.up])[0].replace("training", grid.on)
+        return found._replace(up=up) if len(runs) == 1 else found
 
     rows = [[panel(n, along) for along in alongs] for n, alongs in where.items()]
     if len(runs) == 1:  # as many beside each other as there is room for
@@ -727,7 +728,7 @@ def _drawn(grid: Grid, name: str, along: str, bounds: Sequence[Bound]) -> list[L
     if behind not in grid.ds or (grid.cells["n"].max() == 1 and "client" in behind):
         return [line._replace(steps=steps)]
     (second,) = lines(grid, behind, along).values()
-    second = second._replace(label=other, color=1, style=1, width=1.0)
+    second = second._replace(label=other.replace("training", grid.on), color=1, style=1, width=1.0)
     out = [second, line._replace(label=own)]
     scale = across(grid.ds, along)[0]
     for bound in bounds:

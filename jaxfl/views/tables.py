@@ -302,7 +302,8 @@ def shown_metrics(grid: Grid, names: Sequence[str] | None) -> list[str]:
     validation data, if it chooses."""
     grid.check(*(names or ()))
     rule = criterion_of(grid).metric
-    default = [name for name in (*SHOWN, rule) if name in grid.ds]
+    default = [name for name in grid.besides(SHOWN) if rule != f"{grid.on}_{name}"]
+    default += [rule] * (rule in grid.ds)
     return list(dict.fromkeys([*(names or default), *[rule] * rule.startswith("validation_")]))
 
 

@@ -32,6 +32,7 @@ from jaxfl.core.programs import bound
 from jaxfl.core.types import ProblemFacts
 from jaxfl.data.partition import PARTITIONS
 from jaxfl.engine import results
+from jaxfl.views import plots, tables
 
 pytestmark = pytest.mark.once
 
@@ -158,6 +159,24 @@ def test_a_summary_states_the_proof_once(tmp_path: Path, shell: Shell) -> None:
     shown = shell("show", tmp_path / "a").out
     assert "the paper's formula" in shown
     assert "uplink" not in shown
+
+
+@pytest.mark.parametrize("owned", [True, False])
+def test_a_summary_of_test_metrics_says_test(owned: bool, tmp_path: Path, shell: Shell) -> None:
+    """The worst client is that of test examples, where their clients are known."""
+    data = "--data digits --clients 4" + " --test-share 0.2" * owned
+    out = tmp_path / "a"
+    words = shell(
+        f"run ldp_sgd {data} --rounds 3 --lr 0.1 --sigma 1 --metrics-on test --out {out}"
+    ).out
+    assert "training loss" not in words + (notes := shell("show", out).out)
+    assert "training accuracy" not in words + notes
+    assert words.count("test loss") == words.count("test accuracy") == 1
+    assert ("worst client" in words) == owned
+    figure = plots.curves(jaxfl.load(out))
+    assert [ax.get_ylabel() for ax in figure.axes[:2]] == ["test loss", "test accuracy"]
+    heads = [column.heading for column in tables.table(jaxfl.load(out)).columns]
+    assert [heads.count(name) for name in ("test loss", "test accuracy")] == [1, 1]
 
 
 def libsvm(folder: Path, classes: int) -> Path:

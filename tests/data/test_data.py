@@ -398,6 +398,8 @@ def test_mistakes_in_tables(table, columns, given, words):
 DIGIT = data.Dataset("d", (np.ones((6, 2)), np.arange(6) % 2), None, 2)
 HIDDEN = np.ma.masked_equal(np.arange(6.0).reshape(2, 3), 4)
 TABLE = pandas.DataFrame({"a": [1, 0], "b": [0.5, 2.0]})
+ILL = pandas.DataFrame({"site": ["a", "b"], "x": [1.0, 2.0], "y": ["ill", "well"]})
+SITE = {"client": "site", "label": "y"}
 NAN = np.array([[1.0, 2.0], [np.nan, 3.0]])
 ONES = np.ones((99, 3))
 ROWS = {"x": np.ones(9), "y": np.ones(9)}
@@ -436,6 +438,11 @@ test_mistake = refusals(
     (clients(user(2, 0)), "Client 1.* has no rows"),
     (clients([(np.ones((2, 1)), np.array([-1, 1]))], classes=2), "hold -1, "),
     (clients([(np.ones((2, 1)), np.array(["a", "b"]))]), "number names of classes"),
+    (clients(ILL, ILL.assign(site="c"), **SITE), "has the clients c, and training a, b: spell"),
+    (
+        clients(ILL, ILL.assign(y=["ILL", "well"]), **SITE),
+        "is ILL in the test set, and only ill, w",
+    ),
     (clients([HIDDEN]), "Client 0 hides some of its values"),
     (clients(ONES), r"float64\[99, 3\], which is no list of clients"),
     (clients(ROWS), "keys x, y may hold one client"),
@@ -455,6 +462,7 @@ BAD_LIBSVM = [
     (b"1 1:1\n2 1:1\n3 1:1\n", {"classes": 2}, "3 distinct training labels"),
     (b"1 999999999:1\n" * 3, {}, "whose largest index is 999999999, .* 11,999,999,988 bytes"),
     (b"1 1:1e39\n2 1:1\n", {}, "a value that exceeds float32"),
+    (b"age,a_b\n1,2\n", {}, "is a table, .*from_clients.*--import"),
     (b"1 1:1 # a_b\n2 1:1_0\n", {}, "line 2, has a _ in a number"),
     (gzip.compress(b"1 1:1\n2 1:1\n", mtime=0)[:-9], {}, "LIBSVM file .EOFError"),
 ]

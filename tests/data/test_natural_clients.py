@@ -66,7 +66,7 @@ def test_a_problem_holds_the_owners_of_its_test_examples():
     part = Problem(model, made, validation_share=0.4)
     assert part.test_owner.tolist() == part.test[0][:, 0].tolist()
     assert len(part.test_owner) == 12
-    assert held_out(problem, "test").test_owner is None
+    assert held_out(problem, "test").held == ("test", 4)
 
 
 CLIENTS: Any = [(np.ones((2, 3)), np.ones(2, int))] * 2

@@ -222,6 +222,8 @@ def test_metrics_of_held_out_data_read_no_record() -> None:
     assert gap == pytest.approx(float(problem.model.regularizer(run.x)), abs=1e-5)
     assert run.dataset()["loss"].attrs["long_name"].startswith("test loss")
     assert run.extend(4).settings["metrics_on"] == "test"
+    assert not [name for name in run.metrics if "client" in name or "deviation" in name]
+    assert run.privacy().proven == usual.privacy().proven
 
 
 SILENT = [

@@ -15,6 +15,7 @@ from jaxfl.data.records import ClientData, from_clients
 from jaxfl.problems import metrics, models
 from jaxfl.problems.facts import multiplications
 from jaxfl.problems.metrics import evaluate_metrics, even, full_gradient, mean_gradient
+from jaxfl.problems.problem import held_out
 
 COUNT = np.asarray([7, 3, 5], np.int32)
 NAMED = [e for e in ZOO if e.name in ("logistic", "mlp_sigmoid", "custom", "linen")]
@@ -97,6 +98,14 @@ def test_metrics_of_each_client_on_its_own_test_records(rows):
         np.testing.assert_allclose(got[f"worst_client_{name}"], sign * worst[0], rtol=1e-4)
         np.testing.assert_allclose(got[f"worst_tenth_{name}"], tenth, rtol=1e-4)
     np.testing.assert_allclose(got["test_accuracy_deviation"], np.nanstd(mine), rtol=1e-4)
+    on = Problem(models.logistic(3, regularizer="l2:0.5"), data)
+    added = {"loss": float(on.model.regularizer(jnp.asarray(x))), "accuracy": 0, "deviation": 0}
+    on = jax.jit(evaluate_metrics, static_argnums=2)(held_out(on, "test"), jnp.float32(x), rows)
+    named = {name.replace("test_", ""): name for name in got if "test_" in name}
+    assert on.keys() == {*named, *named.values(), "grad_norm_sq"}
+    for name, own in named.items():
+        value = got[own] + added[name.split("_")[-1]]
+        np.testing.assert_allclose(on[name], value, rtol=1e-4, err_msg=name)
 
 
 @pytest.mark.parametrize("y", [0, 1])
