@@ -132,11 +132,6 @@ def account(
         return {**out, **question.proven(accountants.delta(event, eps, method)), **question.assumed}
     proven = accountants.epsilon(event, delta, method)
     out |= question.proven(proven) | question.assumed
-    if form == "card":
-        return out | _card(event, delta, method)
-    if form is not None:
-        exported = {"dp_event": repr(exports.export(event, delta).event)}
-        return {**out, **exported, "dp_accountant": exports.accountant(event, delta)}
     if runs is not None:
         best = best_of(event, runs, delta, seen=seen or "all", method=method)  # type: ignore[arg-type]
         out |= {f"{name}_of_selection": value for name, value in best._asdict().items()}
@@ -145,6 +140,13 @@ def account(
     if claim is not None:
         at = accountants.delta(event, claim.eps, method).delta if claim.eps < math.inf else 0.0
         out |= {"claimed_eps": claim.eps, **_judged(claim, at, proven.eps)}
+    if form == "dp-event":
+        out |= {"dp_event": repr(exports.export(event, delta).event)}
+        out["dp_accountant"] = exports.accountant(event, delta)
+    if form == "card":
+        out |= _card(event, delta, method)
+        if runs is not None:
+            out["card_of"] = f"one run alone; the best of {runs:g} runs has eps_of_selection"
     return out
 
 

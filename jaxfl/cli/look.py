@@ -10,7 +10,7 @@ from collections.abc import Set as AbstractSet
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jaxfl.cli.compute import partial
+from jaxfl.cli.compute import ended, partial
 from jaxfl.cli.folder import PICTURES, begun, kind_of
 from jaxfl.cli.options import help_of
 from jaxfl.cli.parser import Parser, documented
@@ -31,6 +31,8 @@ from jaxfl.views.tables import Table, compare, table, to_target
 if TYPE_CHECKING:
     import xarray
 
+    from jaxfl.privacy.statements import Card
+
 __all__ = ["look_options", "look_parser", "run_compare", "run_plot", "run_show"]
 
 OF_SWEEPS = ("choose_by", "over", "where", "allow_test")
@@ -50,7 +52,8 @@ def run_show(words: Sequence[str]) -> None:
                                 running mean of |grad f|^2)
       --label OLD=NEW ...       write NEW for algorithms, axes and metrics named OLD
       --card                    also show mu of Gaussian differential privacy and the largest true positive
-                                rates of attacks; not of algorithms for which these take long
+                                rates of attacks; of a run the whole card, of a sweep not for algorithms for
+                                which these take long
       --csv FILE                also write the table to FILE, with all digits
       --latex FILE              also write the table to FILE in LaTeX, for the package booktabs
       --target-loss X           also show the first evaluated round at which the mean training loss over
@@ -65,12 +68,15 @@ def run_show(words: Sequence[str]) -> None:
         if is_sweep(ds):
             ds = _selected(ds, given)
         else:
-            alone = not {"card", "csv", "latex", "target_loss", "metric", "label"} & set(given)
+            alone = not {"csv", "latex", "target_loss", "metric", "label"} & set(given)
+            found = _card(folder, given, alone) if "card" in given else None
             if not given.get("json"):
                 summary(ds, [], claim=True)
+                print(f"\n{found}\n" if found else "", end="")
                 print("\n" * (not alone), end="")
             elif alone:
-                print_json(facts(ds, [folder / RESULT if folder.is_dir() else folder]))
+                files = [folder / RESULT if folder.is_dir() else folder]
+                print_json(facts(ds, files) | ({"card": found.facts()} if found else {}))
             if alone:
                 return
         targets = None
@@ -281,6 +287,14 @@ def _load(path: Path, given: dict[str, Any]) -> xarray.Dataset:
         single = f"{flag(name)} is for sweeps, and {path} holds a single run"
         require(is_sweep(ds), single, "leave it out")
     return ds
+
+
+def _card(folder: Path, given: dict[str, Any], alone: bool) -> Card:
+    """The card of a run, whose folder says what its event is."""
+    require(folder.is_dir(), "--card needs the folder of a run, not a file", card=str(folder))
+    several = "--card --json of a run takes no option of its table"
+    require(alone or not given.get("json"), several, "leave one out")
+    return ended(folder).privacy().card()
 
 
 def _selected(

@@ -14,7 +14,7 @@ from jaxfl.core.errors import printable
 from jaxfl.core.foreign import output
 from jaxfl.core.progress import plural
 from jaxfl.core.types import Algorithm, Clients, Origin, Problem, Source
-from jaxfl.engine import results
+from jaxfl.engine import results, stopping
 from jaxfl.engine.ledger import spread
 from jaxfl.privacy.claims import Condition
 from jaxfl.views.tables import Table, by_rows
@@ -149,7 +149,7 @@ def _outcome(ds: xarray.Dataset, about: dict[str, Any], claim: bool) -> dict[str
         "privacy": results.privacy(about, claim=claim),
         "privacy assumes": results.assumed(about),
         "paper's theorem": "; ".join(failed) * claim,
-        "clients' privacy": _clients(ds) if several and "client_eps" in ds else "",
+        "clients' privacy": _clients(ds, about) if several and "client_eps" in ds else "",
         "time": _time(about, rounds),
     }
     return {name: words for name, words in rows.items() if words}
@@ -164,11 +164,14 @@ def _accuracies(final: dict[str, float], worst: bool, on: str) -> str:
     return words + (f", test {final['test_accuracy']:.1%}" if tested else "")
 
 
-def _clients(ds: xarray.Dataset) -> str:
+def _clients(ds: xarray.Dataset, about: dict[str, Any]) -> str:
     claimed = ds["client_eps_claimed"].values if "client_eps_claimed" in ds else None
     named = ds["client"].dtype.kind not in "iu"
     clients = Clients(tuple(map(str, ds["client"].values))) if named else Clients()
-    return spread(ds["client_rounds"].values, ds["client_eps"].values, claimed, clients)
+    ran = int(ds["round"].values[-1])
+    counted = stopping.planned(about["settings"], ran)
+    of = counted if counted > ran else None
+    return spread(ds["client_rounds"].values, ds["client_eps"].values, claimed, clients, of)
 
 
 def _time(about: dict[str, Any], rounds: int) -> str:

@@ -20,6 +20,7 @@ from jaxfl.core.hosts import on_host
 from jaxfl.core.types import Clients
 from jaxfl.engine.runs import Record
 from jaxfl.privacy.accountants import STATUS, epsilon
+from jaxfl.privacy.claims import above
 from jaxfl.privacy.events import Stated, Status, Unproven, plain_events
 from jaxfl.privacy.gaussian import Floats, check_delta
 from jaxfl.problems.identity import dtype
@@ -43,6 +44,7 @@ class Ledger(NamedTuple):
     method: str  # of the proof for the worst client
     status: str
     clients: Clients = Clients()
+    planned: int | None = None  # rounds that eps counts, where a release ended the run before them
 
     @property
     def worst(self) -> int:
@@ -56,21 +58,32 @@ class Ledger(NamedTuple):
         return bool(low == high or high - low <= 1e-9 * high)
 
     def __str__(self) -> str:
-        shares = spread(self.turns, self.proven, self.claimed, self.clients)
+        shares = spread(self.turns, self.proven, self.claimed, self.clients, self.planned)
         how = f"{self.method} ({STATUS[self.status]})" if self.status else self.method
-        return f"{self.turns.size} clients, {shares}; delta = {self.delta:.3g}, {how}"
+        return f"{self.turns.size} clients, {shares}; delta = {above(self.delta):.4g}, {how}"
 
 
-def spread(turns: Ints, proven: Floats, claimed: Floats | None, clients: Clients) -> str:
-    """Describe what clients spent: the range of rounds and of eps, and the worst client."""
+def spread(
+    turns: Ints,
+    proven: Floats,
+    claimed: Floats | None,
+    clients: Clients,
+    planned: int | None = None,
+) -> str:
+    """Describe what clients spent: the range of rounds and of eps, and the worst client.
+
+    ``planned`` rounds count for eps, where a release ended the run before them.
+    """
     i = int(np.argmax(proven))
-    low, middle, high = proven.min(), np.median(proven), proven.max()
+    apart = bool(proven.min() < proven.max())
+    low, middle, high = map(above, (proven.min(), float(np.median(proven)), proven.max()))
+    of = "" if planned is None else f" of all {planned} planned rounds"
     claim = "" if claimed is None else f", claimed {claimed[i]:.4g}"
     return (
-        f"in {between(turns)} each: proven eps {low:.4g} to {high:.4g}, median {middle:.4g}; "
-        f"the worst is client {clients.name(i)} with {turns[i]} rounds{claim}"
-        + PUBLISH * bool(high > low)
-        + KNOWN * bool(high > low and np.ptp(turns) > 0)
+        f"in {between(turns)} each: proven eps{of} {low:.4g} to {high:.4g}, median {middle:.4g}; "
+        f"the worst is client {clients.name(i)} with {int(turns[i])} rounds{claim}"
+        + PUBLISH * apart
+        + KNOWN * bool(apart and np.ptp(turns) > 0)
     )
 
 
@@ -122,10 +135,10 @@ def ledger(run: Record, delta: float | None = None, method: str | None = None) -
     proven, claimed = (np.array([one[i] for one in found]) for i in (0, 3))
     _, how, status, _ = found[int(np.argmax(proven))]
     has_claim = run.algorithm.cited and not np.isnan(claimed).any()
-    took_part = counted if run.counted == int(run.state.t) else turns(run)
-    return Ledger(
-        took_part, proven, claimed if has_claim else None, delta, how, status, run.problem.clients
-    )
+    whole = run.counted == int(run.state.t)
+    took_part, planned = (counted, None) if whole else (turns(run), run.counted)
+    said = claimed if has_claim else None
+    return Ledger(took_part, proven, said, delta, how, status, run.problem.clients, planned)
 
 
 def differing(run: Record) -> Ledger | None:

@@ -29,7 +29,7 @@ from jaxfl.core.files import (
     sealed,
     writable,
 )
-from jaxfl.privacy.claims import understates
+from jaxfl.privacy.claims import above, understates
 
 if TYPE_CHECKING:
     import xarray
@@ -157,7 +157,7 @@ def privacy(about: Mapping[str, Any], *, claim: bool = True, whom: bool = True) 
         return words + (f", where the paper's formula claims {claimed}" * finite) + after
     said = {"U": "stated by the user, not proven,", "P": "proven if parts are as declared,"}
     how = said.get(found.get("status"), "proven")
-    words = f"eps = {proven:.4g}, delta = {delta:.3g} {how}"
+    words = f"eps = {above(proven):.4g}, delta = {above(delta):.4g} {how}"
     # older files have none
     words += f" for {found['protects']}" if whom and found.get("protects") else ""
     if claimed and claim:

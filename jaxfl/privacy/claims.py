@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from jaxfl.core.params import exactly_one, number
 from jaxfl.privacy.gaussian import check_delta
 
-__all__ = ["TOLERANCE", "Claim", "Condition", "either", "solved", "understates"]
+__all__ = ["TOLERANCE", "Claim", "Condition", "above", "either", "solved", "understates"]
 
 # A proven eps this much above the claimed one is rounding: of batches to whole records, of accountants
 # to grids, of calibration to its tolerance (0.4 % at most where formula and proof agree).
@@ -53,6 +53,15 @@ class Claim(NamedTuple):
     def holds(self) -> bool:
         """Whether no condition is known to fail."""
         return all(condition.holds is not False for condition in self.conditions)
+
+
+def above(bound: float, digits: int = 4) -> float:
+    """An upper bound rounded up to this many digits: it holds as it is printed."""
+    if not 0 < bound < math.inf:
+        return bound
+    places = digits - 1 - math.floor(math.log10(bound))
+    scaled = math.ceil(bound * 10.0**places * (1 - 1e-12))
+    return float(f"{scaled}e{-places}")
 
 
 def understates(claimed: Any, proven: Any) -> Any:

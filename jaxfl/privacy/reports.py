@@ -12,7 +12,7 @@ from jaxfl.core import display
 from jaxfl.privacy import dp_event as exports
 from jaxfl.privacy.accountants import STATUS, Guarantee, epsilon
 from jaxfl.privacy.accountants import delta as delta_of
-from jaxfl.privacy.claims import Claim, Condition, understates
+from jaxfl.privacy.claims import Claim, Condition, above, understates
 from jaxfl.privacy.events import AnyEvent, Mean, NoClaim, Status, plain_events, protects, until
 from jaxfl.privacy.gaussian import Floats
 from jaxfl.privacy.groups import of_group
@@ -94,9 +94,9 @@ class Report(NamedTuple):
         """Rows (name, text): the proven eps, whom it protects, and the claimed eps."""
         status = f" ({STATUS[self.status]})" if self.status else ""
         nothing = math.isinf(self.proven)
-        proven = "none" if nothing else f"eps {self.proven:.4g}"
+        proven = "none" if nothing else f"eps {above(self.proven):.4g}"
         how = "stated" if self.status == Status.STATED else "proven"
-        rows = [(how, f"{proven} at delta {self.delta:.3g}: {self.method}{status}")]
+        rows = [(how, f"{proven} at delta {above(self.delta):.4g}: {self.method}{status}")]
         if self.multiplier is not None:
             rows.append(("noise", f"multiplier {self.multiplier:.4g}"))
         if words := "" if nothing else protects(self.event):
@@ -105,7 +105,7 @@ class Report(NamedTuple):
             rows += [("protects", words), ("assumes", PUBLIC)]
         if self.claimed is not None:
             claim = f"eps {self.claimed:.4g}" + f" [{self.source}]" * bool(self.source)
-            at = f". The accountant proves this eps at delta {self.delta_at_claimed or 0:.3g}."
+            at = f". The accountant proves this eps at delta {above(self.delta_at_claimed or 0):.4g}."
             rows.append(("claimed", claim + at * (not nothing)))
         failed = [condition for condition in self.conditions if condition.holds is False]
         return rows + [("", f"a condition of the claim {condition}") for condition in failed]
@@ -114,7 +114,7 @@ class Report(NamedTuple):
         usual = (
             "nothing proves the claim"
             if math.isinf(self.proven)
-            else "the claim is below the proof"
+            else "the paper's formula states less eps than is proven for this noise; the proven eps holds"
         )
         return self.note or usual
 

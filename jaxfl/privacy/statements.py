@@ -21,6 +21,7 @@ import numpy as np
 from jaxfl.core.errors import require
 from jaxfl.core.foreign import CALM
 from jaxfl.privacy.accountants import STATUS, Curve, at_hand, closed_form, epsilon, profile
+from jaxfl.privacy.claims import above
 from jaxfl.privacy.decisions import FPR
 from jaxfl.privacy.events import NEIGHBOURS, OBSERVED, AnyEvent, Unproven, plain_events, wrappers
 from jaxfl.privacy.gaussian import Floats, bisect, check_delta, gdp_delta, gdp_power
@@ -80,14 +81,14 @@ class Card(NamedTuple):
     def lines(self) -> list[tuple[str, str]]:
         """Pairs (name, text), one for each fact."""
         if math.isinf(self.eps):
-            return [("proven", f"none at delta {self.delta:.3g}: {self.method}")]
+            return [("proven", f"none at delta {_up(self.delta)}: {self.method}")]
         status = STATUS.get(self.status, "")
         what = "a client's records were" if self.unit == "client" else "a record was"
         narrow = "; not all records of a client" if self.unit == "record" else ""
         out = [
             (
                 "proven",
-                f"eps at most {self.eps:.4g} at delta {self.delta:.3g}, of all rounds together",
+                f"eps at most {_up(self.eps)} at delta {_up(self.delta)}, of all rounds together",
             ),
             ("by", f"{self.method} ({status})"),
             ("protects", f"{self.neighbours}{narrow}"),
@@ -120,10 +121,11 @@ class Card(NamedTuple):
         if self.regret == 0:
             return f"{_up(self.mu)}: exactly as private as a mu-Gaussian mechanism"
         if self.regret > LOOSE:
-            return f"not quoted: it loses {self.regret:.2g} of an attacker's error rates; take those below"
+            return f"not quoted: it loses {_up(self.regret)} of an attacker's error rates; take those below"
         return (
-            f"{_up(self.mu)}: at least as private as a mu-Gaussian mechanism wherever delta is at least "
-            f"{self.floor:.3g}; an attacker's error rates are up to {self.regret:.2g} higher than there"
+            f"{_up(self.mu)}: delta(eps) is at most that of a mu-Gaussian mechanism wherever it is "
+            f"{_up(self.floor)} or more, and below that mu bounds nothing; this is tight: the proven "
+            f"bounds on an attacker's error rates exceed that mechanism's by at most {_up(self.regret)}"
         )
 
     def _claim(self) -> str:
@@ -178,10 +180,7 @@ def card(
 
 def _up(number: float) -> str:
     """Four digits, rounded up: what is stated holds."""
-    if not 0 < number < math.inf:
-        return f"{number:g}"
-    unit = 10.0 ** (math.floor(math.log10(number)) - 3)
-    return f"{math.ceil(number / unit * (1 - 1e-12)) * unit:.4g}"
+    return f"{above(number):.4g}"
 
 
 @functools.lru_cache(maxsize=1024)

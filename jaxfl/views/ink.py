@@ -266,15 +266,16 @@ def beyond(last: Sequence[float] | Array, start: float) -> float:
 
 def _named(panels: Mapping[Any, Panel], key: Mapping[str, Line], width: float) -> list[Any]:
     """The panels that name their lines at the ends, those at the right first; none if some line has
-    no place for its name."""
+    no place for its name, or if all lines of a panel end in one point."""
     room = max((CHARACTER * SMALL * len(name) for name in key), default=math.inf)
     if room > ASIDE * width or any(line.kind for line in key.values()):
         return []
     out, left, last = list[Any](), {*key}, max(column for _, column in panels)
     for at in sorted(panels, key=lambda at: (at[1] != last, at)):
-        ends = [(line.label, line.x[-1]) for line in panels[at].lines if line.label and len(line.y)]
-        names, x = {name for name, _ in ends}, [x for _, x in ends]
-        fits = 0 < len(ends) == len(names) <= FEW and min(x) > 0.97 * max(x) > 0
+        of = [line for line in panels[at].lines if line.label and len(line.y)]
+        names, x = {each.label for each in of}, [each.x[-1] for each in of]
+        fits = 0 < len(of) == len(names) <= FEW and min(x) > 0.97 * max(x) > 0
+        fits = fits and (len(of) == 1 or len({float(each.y[-1]) for each in of}) > 1)
         if fits and (at[1] == last or names & left):
             out.append(at)
             left -= names

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from jaxfl.privacy.claims import above
 from jaxfl.privacy.gaussian import gdp_power
 from jaxfl.privacy.statements import Card, power_at
 from jaxfl.views import ink
@@ -53,7 +54,8 @@ def cards(of: Mapping[str, Card]) -> Table:
         for label, card in of.items()
         if card.neighbours
     ]
-    return Table("", by_rows(heads, rows), (*notes, *_assumed(of)))
+    columns = (c._replace(bound=not c.name.startswith("reached")) for c in by_rows(heads, rows))
+    return Table("", tuple(columns), (*notes, *_assumed(of)))
 
 
 def _assumed(of: Mapping[str, Card]) -> list[str]:
@@ -71,7 +73,9 @@ def trade_off(card: Card, path: str | Path | None = None, *, title: str = "") ->
         eps, delta = np.array(card.profile).T
         lines.append(Line("proven", fpr, power_at(eps, delta, fpr)))
         lines.append(
-            Line(f"Gaussian, μ = {number(card.mu)}", fpr, gdp_power(card.mu, fpr), None, 2, 1)
+            Line(
+                f"Gaussian, μ = {number(above(card.mu))}", fpr, gdp_power(card.mu, fpr), None, 2, 1
+            )
         )
     if card.claimed is not None and math.isfinite(card.claimed):
         claimed = power_at(np.array([card.claimed]), np.array([card.delta]), fpr)
@@ -81,7 +85,9 @@ def trade_off(card: Card, path: str | Path | None = None, *, title: str = "") ->
         at = Line("reached by an audit", [*power], [*power.values()], None, "#000000", "none", "o")
         lines.append(at)
     panel = Panel("", "false positive rate", "true positive rate", lines, True, True)
-    notes = [f"ε = {number(card.eps)} at δ = {number(card.delta)} proven."] * bool(card.profile)
+    notes = [f"ε = {number(above(card.eps))} at δ = {number(above(card.delta))} proven."] * bool(
+        card.profile
+    )
     notes += [f"Protected: {card.neighbours}; seen: {card.seen}."] * bool(card.neighbours)
     figure = ink.picture(title, [[panel]], notes)
     if path is not None:

@@ -20,7 +20,7 @@ from jaxfl.core.errors import printable, require
 from jaxfl.core.links import Links
 from jaxfl.core.params import number as in_range
 from jaxfl.core.progress import plural
-from jaxfl.privacy.claims import understates
+from jaxfl.privacy.claims import above, understates
 from jaxfl.views.cells import IN_SHORT, WORTH, Array, Grid, is_sweep, over_seeds, relabelled, used
 from jaxfl.views.selection import Criterion, criterion_of, publishing
 from jaxfl.views.words import estimate, number, prefix, span
@@ -73,7 +73,7 @@ def eps_words(noisy: bool, eps: float, stated: int = 0) -> Value:
     """A proven eps, or that it is the user's or a part's word, or the reason why there is none."""
     if not noisy or math.isinf(eps):
         return "none" if noisy else "no noise"
-    return f"{number(eps)} ({WORD_OF[stated]})" if stated else float(eps)
+    return f"{number(above(eps))} ({WORD_OF[stated]})" if stated else float(eps)
 
 
 class Column(NamedTuple):
@@ -84,6 +84,7 @@ class Column(NamedTuple):
     values: Sequence[Value]
     scale: float = 1.0  # shown is value / scale, in the unit that the heading names
     alarm: bool = False  # its words are in red
+    bound: bool = False  # its numbers are upper bounds, shown rounded up
 
     def words(self) -> list[str]:
         return [self._word(value) for value in self.values]
@@ -92,7 +93,7 @@ class Column(NamedTuple):
         if isinstance(value, str | None):
             return "–" if value is None else printable(value)
         if not isinstance(value, Estimate):
-            return number(value / self.scale)
+            return number((above if self.bound else float)(value / self.scale))
         mean, error = (each / self.scale for each in value)
         return " ± ".join(filter(None, estimate(mean, error)))
 
@@ -350,9 +351,12 @@ def _privacy(grid: Grid, card: bool) -> list[Column]:
         return []
     kept = list(map(eps_words, cells["noisy"], cells["proven_eps"], cells["stated"]))
     claimed = _known(cells["claimed_eps"].where(cells["noisy"]))
-    out = [Column("claimed_eps", "claimed ε", claimed), Column("proven_eps", "proven ε", kept)]
+    out = [
+        Column("claimed_eps", "claimed ε", claimed),
+        Column("proven_eps", "proven ε", kept, bound=True),
+    ]
     stated = [name for name in IN_CARD if card and name in cells]
-    out += [Column(name, IN_CARD[name], _known(cells[name])) for name in stated]
+    out += [Column(name, IN_CARD[name], _known(cells[name]), bound=True) for name in stated]
     out.append(Column("protects", "protects", _protected(cells)))
     if cells["flag"].any():
         alarms = [(name, held) for name, (held, _) in _alarms(cells).items()]

@@ -159,6 +159,12 @@ def test_a_summary_states_the_proof_once(tmp_path: Path, shell: Shell) -> None:
     shown = shell("show", tmp_path / "a").out
     assert "the paper's formula" in shown
     assert "uplink" not in shown
+    assert "at 1 % FPR" in shell("show", tmp_path / "a", "--card").out
+    facts = json.loads(shell("show", tmp_path / "a", "--card --json").out)
+    assert facts["card"]["eps"] == facts["privacy"]["proven"]
+    file = tmp_path / "a" / "result.nc"
+    assert "needs the folder of a run" in shell.refused("show", file, "--card")
+    assert "leave one out" in shell.refused("show", file.parent, "--card --json --metric loss")
 
 
 @pytest.mark.parametrize("owned", [True, False])

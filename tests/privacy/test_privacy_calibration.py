@@ -237,7 +237,8 @@ def test_a_report_raises_its_flag() -> None:
     assert line.claimed == pytest.approx(1.0)
     assert line.proven == pytest.approx(68.77, rel=1e-3)
     assert (line.flag, line.delta_at_claimed > 0.05) == (True, True)
-    assert str(line).startswith("RED FLAG: the claim is below the proof\nproven   eps 68.7")
+    assert str(line).startswith("RED FLAG: the paper's formula states less eps than is proven for")
+    assert "this noise; the proven eps holds\nproven   eps 68.78 at delta 0.001: " in str(line)
     assert "]. The accountant proves this eps at delta 0.074" in str(line)
     assert "a condition of the claim fails" in str(line)
     assert report(e, line.proven * 0.9905, 1e-3).flag is False  # 1 % is rounding: batches, grids,

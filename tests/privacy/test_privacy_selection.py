@@ -14,7 +14,7 @@ from told import refusals
 from jaxfl.privacy import events
 from jaxfl.privacy.accountants import epsilon
 from jaxfl.privacy.events import Event, Mean, NoClaim, Phases, Sampling, Sequence, saga, svrg
-from jaxfl.privacy.gaussian import Floats, gdp_eps
+from jaxfl.privacy.gaussian import Floats, gdp_eps, gdp_mu
 from jaxfl.privacy.selection import best_of, selection_note
 
 pytestmark = pytest.mark.once
@@ -114,6 +114,12 @@ def test_runs_that_are_all_seen_compose() -> None:
     both = Sequence((sampled(), gaussian(0.3)))
     twice = Sequence((sampled(120), gaussian(0.3), gaussian(0.3)))
     assert best_of(both, 2, 1e-5).eps == pytest.approx(epsilon(twice, 1e-5).eps, rel=1e-3)
+
+
+@pytest.mark.parametrize(("seen", "eps"), [("winner", 5.81), ("all", 11.01)])
+def test_the_best_of_five_as_documented(seen: Any, eps: float) -> None:
+    whole = gaussian(gdp_mu(4.0, 2.5e-4))
+    assert best_of(whole, 5, 2.5e-4, seen=seen).eps == pytest.approx(eps, abs=5e-3)
 
 
 def test_epochs_begin_anew_with_every_run() -> None:

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from scipy.stats import norm
 from told import Shell
 
 import jaxfl
-from jaxfl.privacy import Event, Mean, NoClaim, Phases, Sampling, Sequence, delta, epsilon
+from jaxfl.privacy import Event, Mean, NoClaim, Phases, Sampling, Sequence, best_of, delta, epsilon
 from jaxfl.privacy.accountants import Bound, _joined, profile
 from jaxfl.privacy.decisions import FPR
 from jaxfl.privacy.events import Probed, Status, Unproven, svrg
@@ -188,7 +189,9 @@ def test_a_card_says_what_it_rests_on(key: jax.Array, shell: Shell) -> None:
     )
     assert "weaker than what is proven" in str(card(COINS, 1e-4, claimed=99.0))
     assert "not all records of a client" in text
-    assert [_up(x) for x in (1.2151, 13.3001, 4.0, 0.0)] == ["1.216", "13.31", "4", "0"]
+    shown = [_up(x) for x in (1.2151, 13.3001, 3.99945, 4.0, 0.0, 2.50011e-4, 99999.0)]
+    assert shown == ["1.216", "13.31", "4", "4", "0", "0.0002501", "1e+05"]
+    assert "that of a mu-Gaussian mechanism wherever it is 0.0001 or more" in text
     assert "declared and probed" in str(card(Probed(COINS), 1e-4))
     assert str(card(NoClaim("its noise depends on data"), 1e-4)).startswith(
         "proven  none at delta 0.0001"
@@ -212,7 +215,12 @@ def test_a_card_says_what_it_rests_on(key: jax.Array, shell: Shell) -> None:
     assert answer["mu"] == pytest.approx(card(COINS, 1e-4).mu, rel=1e-6)
     assert answer["rates"]["0.01"] == pytest.approx(card(COINS, 1e-4).rates[0.01], rel=1e-6)
     assert len(answer["profile"]["eps"]) == 129
-    assert f"mu        {answer['mu']:.8g}" in shell(words).out
+    assert re.search(rf"^mu +{answer['mu']:.8g}$", shell(words).out, re.MULTILINE)
+    chosen = json.loads(shell(words, "--runs 6 --json").out)
+    best = best_of(COINS, 6, 1e-4).eps
+    assert (chosen["mu"], chosen["eps_of_selection"]) == (answer["mu"], pytest.approx(best))
+    assert "the best of 6 runs has eps_of_selection" in chosen["card_of"]
+    assert "card_of" not in answer
     assert "needs delta" in shell.refused(words.replace("--delta 1e-4", "--eps 1"))
 
 

@@ -646,3 +646,6 @@ def test_a_trade_off_has_proof_claim_and_audit(tmp_path: Path) -> None:
     np.testing.assert_array_equal(none.get_ydata(), fpr)
     assert "at δ = 1e-5 proven" in words(figure).replace("\n", " ")
     assert (tmp_path / "a.png").exists()
+    less = Event(event.sampling, event.sensitivity, event.sigma / 1.00006, 20)
+    few = jaxfl.views.trade_off(card(less, 1e-5))
+    assert legend(few) == ["no attack", "proven", "Gaussian, μ = 2.001"]  # all end in one corner

@@ -233,6 +233,7 @@ def test_cards_are_rows_with_what_they_protect() -> None:
     assert (row["proven_eps"], row["reached_0.01"]) == (pytest.approx(gdp_eps(mu, 1e-5)), 0.2)
     assert (none["mu"], none["proven_eps"], none["tpr_0.001"]) == (None, None, 1.0)
     assert r"a\_b & $8.721$" in found.latex()
+    assert "& $0.09657$ &" in found.latex()  # 0.096565: an upper bound is rounded up
     assert (
         "a_b: protects one record of one client, replaced by another; the adversary sees"
         in found.text()
