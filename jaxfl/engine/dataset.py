@@ -25,7 +25,7 @@ from jaxfl.engine.program import DECILES, FEW
 from jaxfl.engine.runs import DONE, LOST, Reached, Record, noisy, published, settings, totals
 from jaxfl.engine.store import Arrays
 from jaxfl.privacy.events import PROTECTED, Kind, protects
-from jaxfl.privacy.reports import PUBLIC, Report
+from jaxfl.privacy.reports import Report
 from jaxfl.privacy.selection import best_of
 from jaxfl.privacy.statements import IN_SHORT, in_short
 from jaxfl.rounds.blocks import start
@@ -126,7 +126,6 @@ def single(ds: xarray.Dataset, record: Record, report: Report | None) -> xarray.
         **{name: value for name, value in report._asdict().items() if name != "event"},
         "protects": protects(report.event),
         "noise_multiplier": report.multiplier,
-        "assumes": PUBLIC,
     }
     about |= {
         "values": record.values,

@@ -58,6 +58,7 @@ ROUNDING = 1e-5  # of a norm in float32
 # how runs end
 DONE = "finished"
 LOST = "diverged: the loss is not finite from round {} on"
+SEEDED = "; here the noise follows from seed {} alone: who guesses it can subtract the noise"
 # what a limit of a stopping rule reads
 EXACT = {"loss": "exact loss", "gradients": "number of gradients", "bits": "number of bits"}
 
@@ -102,6 +103,7 @@ class Record:
     compile_seconds: float = 0.0  # until the first round: resolution and compilation
     ended: str = "finished"  # or why it ended early
     points: tuple[tuple[int, Any], ...] = ()  # models at which gradients are measured, by round
+    seed: int | None = None  # from which the key follows, where nothing about it is secret
 
     def __repr__(self) -> str:
         return f"Run({', '.join(self._said().values())})"
@@ -234,6 +236,8 @@ class Record:
                 says = f"eps = {asked:.4g} was asked for, and {whole:.4g} is what this noise proves"
                 notes.append(says)
         report = report._replace(method=words)
+        if self.seed is not None:
+            report = report._replace(assumes=report.assumes + SEEDED.format(self.seed))
         return report._replace(flag=True, note="; ".join(notes)) if notes else report
 
     def spent(self, rounds: Iterable[int], delta: float | None = None) -> np.ndarray:

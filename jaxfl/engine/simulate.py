@@ -19,7 +19,7 @@ from jaxfl.core.hosts import on_host
 from jaxfl.core.meshes import own_settings
 from jaxfl.core.params import choice, whole
 from jaxfl.core.products import precision
-from jaxfl.core.secret import key_of_words, system_key
+from jaxfl.core.secret import key_of_words, system_key, words_of_key
 from jaxfl.core.types import Algorithm, Key, Problem, PyTree
 from jaxfl.engine import results, stopping
 from jaxfl.engine.callbacks import Callback
@@ -292,6 +292,8 @@ def _run(done: Computed) -> Run:
         assert batch is not None
     log = batch.log.first()
     run = Run(**{**vars(record), "state": batch.state, "log": log}, computed=done)
+    if words_of_key(found.base) == words_of_key(jax.random.key(0)):
+        run.seed = found.grid.seeds[0]
     run.compile_seconds = done.about["compile_seconds"]
     run.seconds = run.compile_seconds + batch.seconds
     if "gradient_bound" in run.values:

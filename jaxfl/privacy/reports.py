@@ -43,6 +43,7 @@ class Report(NamedTuple):
     note: str = ""  # a statement that does not hold
     event: AnyEvent = NoClaim("not recorded")  # what was accounted for
     asked: str | None = None  # the method by which, where one was named
+    assumes: str = PUBLIC
 
     def dp_event(self) -> exports.Export:
         """The event as a ``dp_accounting.DpEvent``, with its relation and its accountant."""
@@ -72,7 +73,7 @@ class Report(NamedTuple):
             floor=floor,
             method=self.asked,
             claimed=self.claimed,
-            assumes=PUBLIC,
+            assumes=self.assumes,
             audited=audited,
         )
 
@@ -102,7 +103,7 @@ class Report(NamedTuple):
         if words := "" if nothing else protects(self.event):
             one = {event.unit for event in plain_events(self.event)} == {"record"}
             words += "; .of_group(k) has the eps of k records of one client" * one
-            rows += [("protects", words), ("assumes", PUBLIC)]
+            rows += [("protects", words), ("assumes", self.assumes)]
         if self.claimed is not None:
             claim = f"eps {self.claimed:.4g}" + f" [{self.source}]" * bool(self.source)
             at = f". The accountant proves this eps at delta {above(self.delta_at_claimed or 0):.4g}."

@@ -10,6 +10,7 @@ import numpy as np
 from jaxfl.core.errors import InputError, require
 from jaxfl.core.progress import plural
 from jaxfl.engine.grid import TUNED
+from jaxfl.privacy.claims import above
 from jaxfl.views.cells import IN_SHORT, WORTH, Grid, over_seeds
 from jaxfl.views.words import number, span
 
@@ -159,8 +160,10 @@ def publishing(grid: Grid) -> tuple[str, str]:
     """Sentences about the coverage of a run's proven eps, and about publishing several runs."""
     several = bool(_proven(grid.cells).sum() * grid.ds.sizes["seed"] > 1)
     own, deltas = ", if only this run is published" * several, grid.cells["delta_of_eps"].dropna()
-    each = " to ".join(number(delta) for delta in dict.fromkeys((deltas.min(), deltas.max())))
-    levels = {number(eps) for eps in grid.cells["proven_eps"][_proven(grid.cells)]}
+    each = " to ".join(
+        number(above(delta)) for delta in dict.fromkeys((deltas.min(), deltas.max()))
+    )
+    levels = {number(above(eps)) for eps in grid.cells["proven_eps"][_proven(grid.cells)]}
     whom = {what for what in grid.cells["protects"] if what}
     which = f"ε = {min(levels)}" if len(levels) == 1 else "Each ε"
     of = "".join(f", for {one}" for one in whom if len(whom) == 1)

@@ -16,7 +16,7 @@ from told import refused
 import jaxfl
 from jaxfl import privacy
 from jaxfl.engine import dataset, results
-from jaxfl.engine.runs import Record
+from jaxfl.engine.runs import SEEDED, Record
 from jaxfl.privacy.claims import above
 
 pytestmark = pytest.mark.once
@@ -192,3 +192,12 @@ def test_a_failed_write_leaves_the_old_file(
     monkeypatch.setattr("os.fsync", full)
     refused(lambda: run.save(path), "No space left")
     assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("given", [{"seed": 3}, {}, {"seed": 3, "key": jax.random.key(7)}])
+def test_a_seed_that_others_may_guess_is_named(given: dict[str, Any]) -> None:
+    """In the report, in its card and in the file; with a key of the user's own nothing follows from it."""
+    run = jaxfl.simulate("ldp_gd", a_problem(), rounds=2, eps=2.0, lr=0.1, **given)
+    file = results.assumed(results.config(run.dataset()))
+    for words in (str(run.privacy()), str(run.privacy().card()), file):
+        assert (SEEDED.format(3) in words) == ("seed" in given and "key" not in given)
