@@ -66,10 +66,8 @@ CAP = 1e3  # times its first value: where a diverging line ends
 FLAT = 1e-5  # relative spread that is taken for rounding
 SPARSE = 15  # points of a line up to which each is marked
 PALE = 0.5  # a line under another
-COVERED, RING = (
-    (4.0, 1.2),
-    4.0,
-)  # points: how near another covers a point, or a line; what that adds
+COVERED = 4.0, 1.2  # points: how near another covers a point, or a line
+RING, HALO = 3.0, 1.2  # points that a cover adds to a marker, and to a line
 RISEN = 2.0  # times where it began: what ends above that diverges, and sets no axis
 ABOVE = 3.0  # times the largest of the others: from there on it leaves the picture
 ARROW = "An arrow: more than the axis shows."
@@ -319,7 +317,7 @@ def _uncover(ax: Axes) -> None:
         if over and len(at) == 1:
             line.set_markersize(line.get_markersize() + RING * min(over, 3))
         elif over:
-            line.set(linewidth=line.get_linewidth() + RING * min(over, 2) / 2, alpha=PALE)
+            line.set(linewidth=line.get_linewidth() + HALO * min(over, 2), alpha=PALE)
 
 
 def fitted(text: str, inches: float, name: str = "ylabel") -> dict[str, Any]:
