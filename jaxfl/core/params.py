@@ -56,7 +56,7 @@ T = TypeVar("T")
 def near(name: Any, names: Iterable[str]) -> str:
     """The one of ``names`` that this is probably meant to be, or nothing."""
     name, names = str(name), [*names]
-    if (lower := name.lower().replace("-", "_")) in names:
+    if (lower := str(name).lower().replace("-", "_")) in names:
         return lower
     if (other := SYNONYMS.get(name.replace("-", "_"))) in names:
         return str(other)
