@@ -36,8 +36,9 @@ def with_budgets(
     the messages has the variance of the most private ones; it is least with ``weights`` of the problem
     proportional to ``1/sigma_i^2``, with another objective.
 
-    With ``spend="rounds"`` all have the noise that the largest budget needs, and a client retires before the
-    round that would exceed its own.  Means are then of those that are left, which is another objective.
+    With ``spend="rounds"`` all have the noise that the largest budget needs, and a client retires before
+    the round that would exceed its own.  Means are then of those that are left, which is another
+    objective.
 
     Args:
         name: of an algorithm whose clients add their own noise to messages.
