@@ -297,7 +297,7 @@ def test_claims_below_the_proof_are_flagged(name: str) -> None:
     assert "39.8 for private local SGD" in words
     under = [line for ax in figure.axes for line in ax.get_lines() if line.get_alpha() == ink.PALE]
     assert under  # lines that coincide are wide and pale
-    assert all(line.get_linewidth() > 3 for line in under)
+    assert all(line.get_linewidth() > 2 for line in under)
 
 
 def test_the_most_that_an_attack_shows() -> None:
