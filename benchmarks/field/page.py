@@ -116,8 +116,8 @@ def abstract(ds: xarray.Dataset) -> str:
         )
         said.append(
             f"**With the bits of {max(alone):g} uncompressed rounds** nothing else fits: there the best "
-            f"compressed algorithms reach a test accuracy of {few} at eps = {at_eps}, beside {most} "
-            "of the best with most bits."
+            f"compressed algorithms reach a test accuracy of {few} at eps = {at_eps}. With most bits "
+            f"the best reach {most}."
         )
     count = {name: sum(len(sides[name]) for sides in each.values()) for name in each[min(each)]}
     lost = _and(

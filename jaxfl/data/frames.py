@@ -282,7 +282,7 @@ def labels_of(
     has, other = listed(classes.tolist()), listed(new.tolist())
     require(
         not new.size,
-        f"{who} is {other} in the test set, and only {has} in training",
+        lambda: f"{who} is {other} in the test set, and only {has} in training",
         "spell classes alike in both, or leave those rows out",
     )
     numbers = [np.searchsorted(classes, array).astype(np.int32) for array in values]

@@ -174,7 +174,7 @@ class _Lines:
                     table = first and (
                         b"," in line or self.path.name.endswith((".csv", ".parquet"))
                     )
-                    require(not table, f"{self.path} is a table, and no LIBSVM file", TABLE)
+                    require(not table, lambda: f"{self.path} is a table, and no LIBSVM file", TABLE)
                     if b"_" in line.partition(b"#")[0]:  # which Python would read over
                         raise InputError(
                             f"{who}, line {number}, has a _ in a number", "leave it out"

@@ -219,10 +219,7 @@ def _plan(planned: Planned, fit: _Fit, how: How, alone: bool) -> list[int]:
     # Where runs share their draws, statements say so already.
     lone = alone or not planned.options.paired
     if how.extend and begun and lone and planned.repeats():
-        words = (
-            "A run begins again, as its noise or other values follow from its rounds, with the key"
-        )
-        words += " of the shorter run: no eps holds for publishing both"
+        words = "A run begins again, with other noise and the key of the shorter run: no eps holds for both"
         way = "give {sigma} to continue with the same noise, or name another folder"
         warnings.warn(JaxflWarning(words, way, suggested={"sigma": None}), stacklevel=4)
     size = sum(_bytes(planned, n) for n in planned.current)
