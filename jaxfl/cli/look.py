@@ -291,7 +291,7 @@ def _load(path: Path, given: dict[str, Any]) -> xarray.Dataset:
 
 def _card(folder: Path, given: dict[str, Any], alone: bool) -> Card:
     """The card of a run, whose folder says what its event is."""
-    require(folder.is_dir(), "--card needs the folder of a run, not a file", card=str(folder))
+    require(folder.is_dir(), lambda: f"--card needs the folder of a run, and {folder} is a file")
     several = "--card --json of a run takes no option of its table"
     require(alone or not given.get("json"), several, "leave one out")
     return ended(folder).privacy().card()
