@@ -12,6 +12,7 @@ from jaxfl.algorithms.numbers import ASKED_SIZE, PRIVACY, WAYS, Draft, achieved,
 from jaxfl.algorithms.resolution import GIVEN, noised
 from jaxfl.algorithms.roles import check_parts
 from jaxfl.algorithms.standing import derived, ours, own_rounds
+from jaxfl.core import provenance
 from jaxfl.core.calls import asked
 from jaxfl.core.errors import InputError, require
 from jaxfl.core.params import choice, known
@@ -229,17 +230,30 @@ def _check(name: str, body: AnyBody) -> None:
         "covers; use an exact compressor"
     )
     applies(covered, name, why, compressor=body.compressor)
+    # a round of the user's own may correct what its channel does not
+    receiver: Any = body.roles.get("channel", body.roles.get("rule"))
+    right = body.compressor.unbiased or receiver is None or not provenance.own_body(body)
+    require(
+        right or receiver.corrects,
+        lambda: f"of {name} is biased, and {receiver.name!r} messages do not correct that",
+        "take an unbiased one, such as random_k, or messages that correct it, as in porter_dp, ef21 and "
+        "ef_sgd; a method that wants the bias, such as a vote of signs, says so by corrects=True",
+        compressor=body.compressor.name,
+    )
 
 
 def _described(name: str, body: AnyBody) -> tuple[tuple[str, str], ...]:
-    """The names of the parts, for the record."""
+    """The names of the parts, for the record; and whose word the bits of messages are, if not jaxfl's."""
     absent = {"local": "none", "aggregation": "plain_sum"}
+    counts = body.compressor if body.aggregation is None else body.aggregation
+    known = provenance.own_bits(counts) and provenance.own_body(body)
     return (
         *((role, getattr(part, "name", absent.get(role, ""))) for role, part in body.roles.items()),
         ("clip", body.clip),
         ("noise", body.noise),
         *((("clipping", body.clipping),) if body.clipping != "hard" else ()),
         *_storage(name, body),
+        *(() if known else (("bits", f"as {counts.name!r} declares, unchecked"),)),
     )
 
 

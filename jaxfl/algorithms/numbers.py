@@ -15,7 +15,6 @@ from jaxfl.core.types import (
     LARGEST,
     Aggregation,
     Asked,
-    Channel,
     Compressor,
     Eps,
     Estimator,
@@ -36,7 +35,7 @@ from jaxfl.parts.aggregations import unless_plain
 from jaxfl.parts.compressors import identity
 from jaxfl.problems.clipping import CLIPPINGS
 from jaxfl.rounds.federated import Federated
-from jaxfl.rounds.gossip import Gossip, Rule
+from jaxfl.rounds.gossip import Gossip
 
 __all__ = [
     "ASKED_SIZE",
@@ -133,10 +132,7 @@ def only(name: str, parts: Mapping[str, Any], *allowed: str, records: str = "") 
 
 
 def body_of(parts: Mapping[str, Any], **own: Any) -> Federated:
-    """Return the body of the user's ``parts``, else the algorithm's ``own``, else the plainest ones.
-
-    Raise for a biased compressor of the user, whose bias the channel does not correct.
-    """
+    """Return the body of the user's ``parts``, else the algorithm's ``own``, else the plainest ones."""
     plainest = {
         "compressor": identity(),
         "channel": channels.direct(),
@@ -145,7 +141,6 @@ def body_of(parts: Mapping[str, Any], **own: Any) -> Federated:
         "aggregation": None,
     }
     roles: dict[str, Any] = {**plainest, **own, **parts}
-    _right_in_the_mean(parts.get("compressor"), roles["channel"])
     _noises_alike(roles["mechanism"], own["mechanism"])
     return Federated(**{**roles, "aggregation": unless_plain(roles["aggregation"])})
 
@@ -166,12 +161,8 @@ def local_body(
 
 
 def network_of(parts: Mapping[str, Any], **own: Any) -> Gossip:
-    """Return the body, over a network, of the user's ``parts``, else the algorithm's ``own``.
-
-    Raise for a biased compressor of the user, whose bias the rule does not correct.
-    """
+    """Return the body, over a network, of the user's ``parts``, else the algorithm's ``own``."""
     roles: dict[str, Any] = {"graph": "complete", **own, **parts}
-    _right_in_the_mean(parts.get("compressor"), roles["rule"])
     _noises_alike(roles["mechanism"], own["mechanism"])
     return Gossip(**{**roles, "graph": part("graph", roles["graph"])})
 
@@ -185,17 +176,6 @@ def _noises_alike(mine: Mechanism, usual: Mechanism) -> None:
         lambda: f"does not apply to this algorithm: {there}",
         "change the std of jaxfl.parts.mechanisms.gaussian() or central()",
         mechanism=mine.name,
-    )
-
-
-def _right_in_the_mean(chosen: Compressor | None, receiver: Channel | Rule) -> None:
-    """Raise for a biased compressor, unless later messages make up for the bias."""
-    require(
-        chosen is None or chosen.unbiased or receiver.corrects,
-        lambda: f"is biased, and {receiver.name!r} messages do not correct that",
-        "take an unbiased one, such as random_k, or an algorithm for biased ones: porter_dp, or ef21 and "
-        "ef_sgd, which are not private",
-        **{"compressor": getattr(chosen, "name", "")},
     )
 
 

@@ -125,7 +125,7 @@ def _used(about: dict[str, Any], reached: int) -> list[tuple[str, str, str]]:
 def _outcome(ds: xarray.Dataset, about: dict[str, Any], claim: bool) -> dict[str, str]:
     rounds, planned = int(ds["round"].values[-1]), int(about["values"]["rounds"])
     final = {str(name): float(v) for name, v in ds.isel(round=-1).data_vars.items() if not v.ndim}
-    loss = ds["loss"]
+    loss, parts = ds["loss"], about["settings"]["parts"]
     said = f"{final['loss']:.5g}, from {float(loss[0]):.5g}"
     if np.isfinite(loss).all():
         said += f", best {float(loss.min()):.5g} at round {int(loss.idxmin())}"
@@ -143,7 +143,7 @@ def _outcome(ds: xarray.Dataset, about: dict[str, Any], claim: bool) -> dict[str
         **({"test loss": f"{final['test_loss']:.5g}"} if tested else {}),
         "squared gradient norm": norm,
         f"{on} accuracy": _accuracies(final, worst, on),
-        "uplink": amount(final["uplink_bits"]) * several,
+        "uplink": f"{amount(final['uplink_bits'])} {parts.get('bits', '')}".rstrip() * several,
         "downlink": amount(final["downlink_bits"]) * several,
         "gradients": f"{final['gradients']:,.0f} per-example",
         "privacy": results.privacy(about, claim=claim),

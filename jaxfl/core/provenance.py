@@ -43,6 +43,7 @@ __all__ = [
     "of_a_paper",
     "ours",
     "own_around",
+    "own_bits",
     "own_body",
     "own_convexity",
     "own_function",
@@ -120,6 +121,8 @@ def _registering(make: F, alone: bool) -> F:
         if all(ours(v) or type(v) is Sampler or own_around(v) for v in given):
             _around[_key(part, True)] = part
         if all(map(ours, given)):  # events read what else a mechanism declares
+            if type(part) is Compressor:
+                own_function(part.bits)  # which no proof rests on
             _known[_key(part, True)] = _known[_key(part, False)] = part, alone
             if isinstance(part, Channel):  # a part made anew claims as little
                 _known[_key(part._replace(**NO_CLAIM), False)] = part, alone
@@ -188,6 +191,11 @@ def own_part(part: Any, later: bool = True, alone: bool = False) -> bool:
         return True  # it selects nothing, and its code acts on noised values
     found = _known.get(_key(part, later))
     return found is not None and (found[1] or not alone)
+
+
+def own_bits(part: Compressor | Aggregation) -> bool:
+    """Return whether the bits of messages are counted by what one constructor of jaxfl put in a part."""
+    return own_part(part) and (type(part) is not Compressor or ours(part.bits))
 
 
 def own_around(part: Any) -> bool:

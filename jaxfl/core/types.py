@@ -1043,7 +1043,8 @@ class Channel(NamedTuple):
         linear: whether the mean of before(s_i, g_i) is before(s, g) of the means.
         remembers: whether messages change either end; it then matters who sends them.
         mirrors: whether the server keeps the mean of what clients remember.
-        corrects: whether later messages make up for the bias of a compressor.
+        corrects: whether later messages make up for the bias of a compressor, or the method wants the bias,
+            as a vote of signs does; without it no biased compressor is composed with the part.
         growth: host: omega -> the factors by which messages exceed estimates, in length and in noise; None:
             nothing is known.
         nonexpanding: whether |before(s, g) - before(s, h)| <= |g - h| for all s, g and h.

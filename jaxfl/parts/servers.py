@@ -11,10 +11,11 @@ from jaxfl.core.provenance import made
 from jaxfl.core.types import LARGEST, Array, Hyper, Key, Model, Param, Project, PyTree, Server
 from jaxfl.problems.parameters import by_leaf, raveled
 
-__all__ = ["LR", "averaging", "descent", "normalized", "optimizer"]
+__all__ = ["LR", "averaging", "descent", "majority", "normalized", "optimizer"]
 
 
 LR = Param("lr", "step size eta of the server", high=LARGEST, schedule=True)
+TIE = 5e-6  # half the least majority of 100,000 votes; rounding leaves some 1e-8 of a tie
 SERVER_LR = Param("server_lr", "server step size: 1 takes the mean of the models", high=LARGEST)
 
 
@@ -28,9 +29,11 @@ def optimizer(
     """An optax transform of v, then the projection onto the problem's constraint set, if any.
 
     ``make`` builds the transform, an ``optax.GradientTransformation``, from traced values, as
-    ``lambda hp: optax.adam(hp["lr"])``.  It sees flat vectors, or with the problem's ``model`` its pytree
-    of parameters: layers may have rates, transforms and masks of their own, as with
-    ``optax.multi_transform``.
+    ``lambda hp: optax.adam(hp["lr"])``.  ``params`` are all the hyper-parameters that it reads, and replace
+    the default ``(LR,)``: to keep ``lr`` next to another, give both, as in
+    ``params=(servers.LR, Param("beta", "decay of the momentum", high=1.0))``.  ``make`` sees flat vectors,
+    or with the problem's ``model`` its pytree of parameters: layers may have rates, transforms and masks of
+    their own, as with ``optax.multi_transform``.
     """
 
     def seen(a: Array) -> PyTree:
@@ -65,6 +68,23 @@ def normalized(length: Param = LR) -> Server:
         return optax.chain(optax.stateless(unit), optax.sgd(hp[length.name]))
 
     return optimizer(make, (length,), "normalized")
+
+
+@made
+def majority() -> Server:
+    """x <- Pi(x - eta sign(v)) for the mean v of votes +-1; a tie moves nothing  [Bernstein et al., 2018].
+
+    With r voters of equal weight v is a multiple of 1/r up to rounding, which must not decide ties:
+    |v| < 5e-6 counts as one, which is exact for up to 100,000 voters.
+    """
+
+    def vote(v: PyTree, _: PyTree) -> PyTree:
+        return jnp.where(jnp.abs(v) < TIE, 0, jnp.sign(v))
+
+    def make(hp: Hyper) -> optax.GradientTransformation:
+        return optax.chain(optax.stateless(vote), optax.sgd(hp["lr"]))
+
+    return optimizer(make, name="majority")
 
 
 @made

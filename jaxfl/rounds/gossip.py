@@ -70,7 +70,8 @@ class Rule(NamedTuple):
         params: the hyper-parameters that it reads.
         start: x -> the vectors that clients keep besides their points, each (n, d).
         uploads: messages that a client sends in a round.
-        corrects: whether later messages make up for the bias of a compressor.
+        corrects: whether later messages make up for the bias of a compressor, or the method wants the bias,
+            as a vote of signs does; without it no biased compressor is composed with the part.
     """
 
     name: str

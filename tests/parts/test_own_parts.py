@@ -1,5 +1,6 @@
 """What others need to know of a part is in its fields: none of its behaviour hangs on its name."""
 
+import functools
 import re
 from typing import Any
 
@@ -201,6 +202,57 @@ def test_clients_step_leaf_by_leaf(key):
 
 def with_parts(**parts: Any) -> Any:
     return jaxfl.algorithm("ldp_sgd", **parts)
+
+
+VOTES = compressors.identity()._replace(
+    name="votes", code=lambda key, v, hp: jnp.sign(v), unbiased=False, bits=lambda d, v: (d, 0.0)
+)
+
+
+def of_votes(server: Server, wanted: bool = True) -> jaxfl.parts.Algorithm:
+    body = federated(
+        estimator=estimators.minibatch(sampling.full()),
+        mechanism=mechanisms.noiseless(),
+        compressor=VOTES,
+        channel=channels.direct()._replace(corrects=wanted),
+        server=server,
+    )
+    return own(body, clip=1e6)
+
+
+def test_a_biased_compressor_needs_messages_that_correct_it():
+    """Also in a composition of the user's own, unless a channel says that the method wants the bias."""
+    refused(lambda: of_votes(servers.majority(), False), "compressor = 'votes' of own is biased")
+    body = of_votes(servers.majority()).body._replace(channel=channels.direct())
+    own(OwnRound(*body), clip=1e6)  # which may correct it itself
+
+
+class OwnRound(jaxfl.parts.Plain):
+    """A round of the user's own."""
+
+
+@pytest.mark.parametrize("whose", ["code", "bits", "round"])
+def test_bits_that_nobody_checked_are_marked(whose):
+    """Of a compressor or a round of one's own; jaxfl's are counted by tests."""
+    qsgd, kind = compressors.compressor("qsgd+random_k"), Federated
+    assert "bits" not in dict(own(federated(compressor=qsgd), levels=4).parts)
+    if whose == "round":
+        kind = OwnRound
+    else:
+        qsgd = qsgd._replace(**{whose: functools.partial(getattr(qsgd, whose))})
+    made = own(kind(*federated(compressor=qsgd)), levels=4)
+    assert dict(made.parts)["bits"] == "as 'qsgd+random_k' declares, unchecked"
+
+
+def test_a_tie_of_votes_moves_nothing(key):
+    """Six clients' votes of one bit: rounding of their mean decides nothing."""
+    problem, moved = a_problem(n=6, d=40), []
+    for server in (servers.majority(), servers.optimizer(lambda hp: optax.sign_sgd(hp["lr"]))):
+        f = jaxfl.functions(of_votes(server), problem, 1)
+        votes = np.asarray(f.view(f.init(key)).messages).sum(0)
+        moved.append(np.asarray(f.output(f.init(key)) - f.output(f.round(f.init(key))[0])))
+    np.testing.assert_allclose(moved[0], 0.1 * np.sign(votes), atol=1e-6)
+    assert moved[1][votes == 0].any()  # where rounding decides some
 
 
 CALLS_TWO = jaxfl.parts.Participation(

@@ -103,6 +103,7 @@ HONEST: dict[str, tuple[Any, dict[str, Any]]] = {
     "descent": (servers.descent(), {}),
     "averaged": (servers.averaging(), {}),
     "normalized": (servers.normalized(), {}),
+    "majority": (servers.majority(), {}),
     "anytime": (iterates.anytime(), {"diameter": 2.0, "reads": ("diameter",)}),
     **{
         name: (part, {"k": 6, "sigma": 0.3, "reads": ("k", "sigma")})
