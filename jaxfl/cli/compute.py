@@ -6,9 +6,7 @@ import contextlib
 import dataclasses
 import functools
 import inspect
-import shutil
 import sys
-import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -22,7 +20,7 @@ from jaxfl.cli.interrupt import Interrupts
 from jaxfl.cli.options import Session, Setup, Study, options
 from jaxfl.cli.parser import checked, larger, parse
 from jaxfl.cli.report import REFUTED, facts, head, print_files, print_json, print_table, summary
-from jaxfl.cli.written import command, suggested
+from jaxfl.cli.written import suggested
 from jaxfl.core.errors import DivergedWarning, InputError, JaxflWarning, assigned, require
 from jaxfl.core.params import known
 from jaxfl.core.progress import Bar, plural
@@ -68,7 +66,7 @@ def run(name: str, words: Sequence[str]) -> int:
                 found = _computed(name, made, place, session, interrupts)
             except KeyboardInterrupt:
                 if folders.begun(place) and not session.plan:
-                    way = command(name, "--resume", place)
+                    way = folders.again(name, place)
                     kept = f"; what is computed is saved: continue with {way}."
                     raise KeyboardInterrupt(kept) from None
                 raise KeyboardInterrupt(" before anything was saved.") from None
@@ -152,10 +150,8 @@ def partial(place: Path) -> xarray.Dataset:
     check_begun(place)
     made = _Grid(folders.read(place, "sweep"))
     with computing(made.study.setup, quiet=True):
-        how = How(place)
-        return swept(
-            made, base_key(None, "", "", True), made.options(), how, made.study.fixed, only=True
-        )
+        base, how = base_key(None, "", "", True), How(place, only=True)
+        return swept(made, base, made.options(), how, made.study.fixed)
 
 
 def ended(place: Path) -> Run:
@@ -165,14 +161,10 @@ def ended(place: Path) -> Run:
         way = "name the folder of a run, or ask by the name of an algorithm with used_sigma of a setting"
         raise InputError(f"{place} holds a sweep", way)
     made = _Grid(folders.read(place, "run"))
-    way = f"continue it with {command('run', '--resume', place)}"
+    way = f"continue it with {folders.again('run', place)}"
     require((place / RESULT).exists(), lambda: f"The run of {place} has not ended", way)
-    with computing(made.study.setup, quiet=True), tempfile.TemporaryDirectory() as scratch:
-        copy = shutil.copytree(place, Path(scratch) / "run")
-        base, how = (
-            base_key(None, "", "", made.study.seeded),
-            How(copy, resume=True, progress=False),
-        )
+    with computing(made.study.setup, quiet=True):
+        base, how = base_key(None, "", "", made.study.seeded), How(place, only=True)
         return simulated(made, base, made.options(KEPT), how)
 
 

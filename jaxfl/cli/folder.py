@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import itertools
 import json
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from jaxfl.cli.imports import CONFIG, record
+from jaxfl.cli.imports import CONFIG, begun_with, record
 from jaxfl.cli.options import Study
 from jaxfl.cli.parser import parse
 from jaxfl.cli.written import command
@@ -20,7 +21,9 @@ from jaxfl.core.version import __version__
 from jaxfl.engine.results import RESULT
 from jaxfl.engine.store import PLANNED, refuse_older
 
-__all__ = ["CURVES", "PICTURES", "begun", "check_free", "cleared", "kind_of", "read", "written"]
+__all__ = [
+    "CURVES", "PICTURES", "again", "begun", "check_free", "cleared", "kind_of", "read", "written",
+]  # fmt: skip
 
 PICTURES = "pictures"  # of a sweep
 CURVES = "curves.png"  # of a run
@@ -36,7 +39,7 @@ def read(folder: Path, name: str) -> Study:
         conforms(CONFIG, about, {"command": str, "words": [str], "assumed": {str: str}})
     other = about["command"]
     kinds = f"{folder} holds a {other}, and no {name}"
-    way = f"continue with {command(other, '--resume', folder)}"
+    way = f"continue with {again(other, folder)}"
     require(other == name, kinds, way)
     try:
         study, _ = parse(name, about["words"])
@@ -50,6 +53,12 @@ def kind_of(folder: Path) -> str:
     with contextlib.suppress(OSError, ValueError, LookupError, TypeError, RecursionError):
         return str(json.loads((folder / CONFIG).read_text("utf-8"))["command"])
     return ""
+
+
+def again(name: str, folder: Path) -> str:
+    """The command that continues a folder, with the files of the user's own with which it was begun."""
+    files = itertools.chain(*(("--import", file) for file, _ in begun_with(folder)))
+    return command(name, *files, "--resume", folder)
 
 
 def begun(folder: Path) -> bool:

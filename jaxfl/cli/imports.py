@@ -25,7 +25,7 @@ from jaxfl.core.files import reading
 from jaxfl.core.foreign import importing
 from jaxfl.core.types import Aggregation, Algorithm, Compressor, Participation, Sampler
 
-__all__ = ["CONFIG", "check_begun", "file_of", "imported", "record"]
+__all__ = ["CONFIG", "begun_with", "check_begun", "file_of", "imported", "record"]
 
 MADE: dict[str, type] = {
     "algorithm": Algorithm,
@@ -79,17 +79,22 @@ def _configured(file: str | None) -> Iterator[str]:
     yield from map(str, names if isinstance(names, list) else [names])
 
 
-def check_begun(folder: Path) -> None:
-    """Raise unless the files with which a folder was begun have been imported, and are the same."""
+def begun_with(folder: Path) -> list[tuple[str, str]]:
+    """The files with which a folder was begun, and their digests."""
     try:
         entries = json.loads((folder / CONFIG).read_text("utf-8"))["imports"]
-        pairs = [(str(entry["file"]), str(entry["digest"])) for entry in entries]
+        return [(str(entry["file"]), str(entry["digest"])) for entry in entries]
     except (OSError, ValueError, LookupError, TypeError, RecursionError):
-        return  # none, or a file that others refuse
+        return []  # none, or a file that others refuse
+
+
+def check_begun(folder: Path) -> None:
+    """Raise unless the files with which a folder was begun have been imported, and are the same."""
+    pairs = begun_with(folder)
+    lost = [file for file, _ in pairs if file not in LOADED]
+    own = f"{folder} was begun with the Python file {' and '.join(lost)}"
+    require(not lost, own, f"to run that again, give --import {' --import '.join(lost)}")
     for file, digest in pairs:
-        own = f"{folder} was begun with the Python file {file}"
-        again = f"to run that file again, give --import {file}"
-        require(file in LOADED, own, again)
         changed = f"{file} has changed since {folder} was begun with it"
         require(LOADED[file] == digest, changed, "restore it, or start over in another folder")
 

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jaxfl.cli.compute import ended, partial
-from jaxfl.cli.folder import PICTURES, begun, kind_of
+from jaxfl.cli.folder import PICTURES, again, begun, kind_of
 from jaxfl.cli.options import help_of
 from jaxfl.cli.parser import Parser, documented
 from jaxfl.cli.report import facts, print_files, print_json, print_table, summary
-from jaxfl.cli.written import command, flag, real, text
+from jaxfl.cli.written import flag, real, text
 from jaxfl.core.errors import InputError, one_line, printable, require
 from jaxfl.core.files import replace
 from jaxfl.core.links import Links
@@ -266,21 +266,20 @@ def _load(path: Path, given: dict[str, Any]) -> xarray.Dataset:
     require(path.exists(), lambda: f"There is no folder {path}")
     folder, file = (path, path / RESULT) if path.is_dir() else (path.parent, path)
     kind = kind_of(folder)
-    way = command(kind, "--resume", folder)
+    way = again(kind, folder)
     if file.exists():
         try:
             ds = load(file, unchecked=given.get("unchecked", False))
         except InputError as error:
-            again = ", or read it as it is with --unchecked" * bool(error.suggested)
+            other = ", or read it as it is with --unchecked" * bool(error.suggested)
             if not kind:
                 raise
-            raise InputError(error.problem, f"{way} writes it again{again}") from None
+            raise InputError(error.problem, f"{way} writes it again{other}") from None
     else:
         none = f"{folder} holds no {RESULT}, so it is no result of jaxfl"
         require(kind, none)
         lost = f"{folder} is unfinished, or has lost its {RESULT}"
-        again = f"continue with {way}"
-        require(kind == "sweep" and begun(folder), lost, again)
+        require(kind == "sweep" and begun(folder), lost, f"continue with {way}")
         ds = partial(folder)
         print(printable(f"{lost}: {way} computes what is not shown."), file=sys.stderr)
     for name in set(OF_SWEEPS) & set(given):

@@ -53,7 +53,7 @@ from jaxfl.engine.worker import Content
 from jaxfl.privacy.accountants import epsilon
 from jaxfl.privacy.events import Kind
 
-__all__ = ["Computed", "How", "check_names", "computed", "finished", "report_failures"]
+__all__ = ["Computed", "How", "check_names", "computed", "report_failures"]
 
 COPIES = 2  # of the results in memory: of the chunks, and of the whole
 RUNS_ON_CPU = 256  # of a chunk: more are not faster there, and a chunk is saved when it is finished
@@ -81,6 +81,7 @@ class How(NamedTuple):
     progress: bool | Callable[[Progress], None] | None = None
     callbacks: Sequence[Callback | str] = ()
     strict: bool = False
+    only: bool = False  # what is there: nothing is computed, written or held
 
 
 class Computed(NamedTuple):
@@ -90,11 +91,7 @@ class Computed(NamedTuple):
     found: Mapping[int, Arrays | None]  # of finished chunks
     about: dict[str, Any]
     failures: Mapping[int, str] = {}
-
-    @property
-    def result(self) -> Path | None:
-        store = self.planned.store
-        return None if store.folder is None else store.path(RESULT)
+    result: Path | None = None  # where it is to be written
 
 
 def check_names(names: Iterable[str], options: Options) -> None:
@@ -125,6 +122,8 @@ def computed(
     store: Store | None = None,
 ) -> Computed:
     """Plan, compute and keep the runs of a grid; ``alone``: of a single run."""
+    if how.only:
+        return _finished(make, key, options, how)
     began = time.perf_counter()
     keep_programs()
     bar, watch = watching(how.progress, show), Watch(trackers.opened(how.callbacks), alone)
@@ -171,7 +170,7 @@ def computed(
                 "compile_seconds": planning * alone + machine.compile_seconds,
             }
     about["seconds"] = time.perf_counter() - began
-    return Computed(planned, found, about, failures)
+    return Computed(planned, found, about, failures, store.folder and store.path(RESULT))
 
 
 def _tell_refuted(grid: Grid, strict: bool) -> None:
@@ -239,13 +238,14 @@ def _plan(planned: Planned, fit: _Fit, how: How, alone: bool) -> list[int]:
     return todo
 
 
-def finished(make: Callable[[], Grid], key: Base, options: Options, how: How) -> Computed:
-    """The runs that are there in a folder; nothing is computed, written or held."""
+def _finished(make: Callable[[], Grid], key: Base, options: Options, how: How) -> Computed:
+    """The runs that are there in a folder."""
     store = Store(one_path("out", how.out))
     store.look()
     planned = Planned(store, make(), key, options)
     planned.check(extend=True)
     planned.complete(lambda program: (RUNS, 1))
+    _tell_refuted(planned.grid, how.strict)
     store.most = ROOM * sum(_bytes(planned, n) for n in planned.current) + CHUNK
     found = planned.read()
     return Computed(planned, found, _about(planned, found))
@@ -341,9 +341,7 @@ def report_failures(done: Computed, level: int = 3) -> None:
 
 def _devices(how: How) -> list[jax.Device]:
     at_most_one(
-        "workers of an executor use their own devices",
-        executor=how.executor,
-        devices=how.devices,
+        "workers of an executor use their own devices", executor=how.executor, devices=how.devices
     )
     if how.chunk_seconds is not None:
         number("chunk_seconds", how.chunk_seconds, above=0)

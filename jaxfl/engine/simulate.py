@@ -14,7 +14,7 @@ import numpy as np
 from jaxfl.algorithms.registry import one_algorithm
 from jaxfl.algorithms.resolution import NOISES, build
 from jaxfl.core.checks import one_key, one_problem, untraced
-from jaxfl.core.errors import require
+from jaxfl.core.errors import InputError, require
 from jaxfl.core.hosts import on_host
 from jaxfl.core.meshes import own_settings
 from jaxfl.core.params import choice, whole
@@ -287,9 +287,10 @@ def _run(done: Computed) -> Run:
     batch = store.states.get(number)
     if not isinstance(batch, Batch):
         saved = store.saved(number)
-        assert saved is not None
-        batch = restored(saved, state_of(program))
-        assert batch is not None
+        batch = None if saved is None else restored(saved, state_of(program))
+        if arrays is None or batch is None:
+            lost = f"{store.folder} has lost the end of its run, or other versions of jaxfl or JAX wrote it"
+            raise InputError(lost, "run it again, in another folder")
     log = batch.log.first()
     run = Run(**{**vars(record), "state": batch.state, "log": log}, computed=done)
     if words_of_key(found.base) == words_of_key(jax.random.key(0)):

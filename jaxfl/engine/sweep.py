@@ -21,7 +21,7 @@ from jaxfl.engine.plan import Options
 from jaxfl.engine.planned import Base
 from jaxfl.engine.progress import Plan, Progress
 from jaxfl.engine.results import save
-from jaxfl.engine.session import How, check_names, computed, finished, report_failures
+from jaxfl.engine.session import How, check_names, computed, report_failures
 from jaxfl.engine.simulate import base_key, options_of
 from jaxfl.engine.stopping import Limits
 
@@ -146,18 +146,17 @@ def swept(
     options: Options,
     how: How,
     fixed: Mapping[str, Any],
-    only: bool = False,
 ) -> xarray.Dataset:
-    """The runs of a grid, computed, and written where they have a folder; ``only``: those that are there.
+    """The runs of a grid, computed, and written where they have a folder.
 
     ``fixed`` are the values for all runs.
     """
     with own_settings():
-        done = finished(make, base, options, how) if only else computed(make, base, options, how)
+        done = computed(make, base, options, how)
     words = {name: str(value) for name, value in fixed.items() if name != "rounds"}
     about = {"rounds": fixed.get("rounds"), "numbers": words}
     ds = dataset(done.planned, done.found, {**done.about, **about})
-    if done.result is not None and not only:
+    if done.result is not None:
         save(ds, done.result)
     report_failures(done)
     return ds

@@ -1,5 +1,6 @@
 """Probes of what a user's own parts declare; the compositions that they refute are in :mod:`own_cases`."""
 
+import contextlib
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,14 @@ from jaxfl.algorithms.probes.laws import CheckFailed
 from jaxfl.core.errors import JaxflWarning
 from jaxfl.core.types import Param, Term
 from jaxfl.parts import (
+    Message,
+    Plain,
+    Sent,
     aggregations,
     channels,
     compose,
     compressors,
+    estimate,
     estimators,
     mechanisms,
     plain,
@@ -107,6 +112,36 @@ def test_a_stated_event_that_claims_too_much_is_refuted() -> None:
     assert begun(own(event=event(1), **full)).privacy().status == "U"
     with pytest.warns(JaxflWarning, match="a probe refutes the event of 'own'"):
         assert np.isinf(begun(own(event=event(50), **full)).privacy().proven)
+
+
+class OneBit(Plain):
+    """Clients send the signs of noised gradients."""
+
+    share = 1.0  # of the noise that the event counts
+
+    def client(self, now: Any, me: Any) -> Sent:
+        mine = estimate(self, now, me, now.noise_key(me))
+        xi = self.mechanism.draw(now.noise_key(me), self.mechanism.std(now.hp), mine.g)
+        bits = Message(jnp.sign(mine.g + self.share * xi), None)
+        return Sent(bits, jnp.int32(0), me.link, mine)
+
+
+class HalfNoise(OneBit):
+    share = 0.5
+
+
+def test_half_the_noise_of_one_bit_is_found() -> None:
+    """A bit says less than a number, and takes more trials."""
+
+    def stated(values: Any, facts: Any) -> Any:
+        rows = Sampling("full", facts.m, facts.m)
+        return Event(rows, Mean(values["clip"]), values["sigma"], int(values["rounds"]))
+
+    full = body(estimator=estimators.minibatch(sampling.full()))
+    for kind in (OneBit, HalfNoise):
+        made = compose("own", "", "", kind(*full), plain(clip=1.0, lr=0.1, eps=3.0), event=stated)
+        with pytest.raises(CheckFailed) if kind is HalfNoise else contextlib.nullcontext():
+            attack.attack(made, VALUES, 8, seeds=(0, 1))
 
 
 def test_an_audit_of_a_declared_part_states_nothing(key: jax.Array) -> None:

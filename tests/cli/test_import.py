@@ -78,7 +78,7 @@ def test_a_study_of_ones_own(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> N
     forget(monkeypatch)
     for words in ("--resume a", "--extend a --eps 16"):
         said = shell.refused("sweep", words)
-        assert f"to run that file again, give --import {Path('mine.py').resolve()}." in said
+        assert f"to run that again, give --import {Path('mine.py').resolve()}." in said
     assert not imports.LOADED
     assert "heavy_ball" in shell("show a").out
     shell("sweep --import mine.py --extend a --eps 16 --no-plot --quiet")
@@ -106,6 +106,10 @@ def test_every_command_knows_what_is_imported(shell: Shell) -> None:
     Path("c.toml").write_text(words)
     shell("run --config c.toml --rounds 2 --out c", GIVEN)
     assert "heavy_ball" in shell("show c").out
+    Path("c", "result.nc").unlink()
+    for words in ("account c", "show c", "sweep --extend c"):  # what continues it has the file
+        said = shell.refused(words, "--import mine.py")
+        assert f"`jaxfl run --import {Path('mine.py').resolve()} --resume c`" in said
     refused = shell.refused("run heavy_ball --import mine.py --data mine --partition iid")
     assert "--partition iid does not apply to the data set mine, where clients" in refused
 

@@ -154,7 +154,8 @@ ANSWERS = {
     "compare SWEEP SWEEP": TABLE,
     "plot RUN --out pictures --format svg": {"files"},
     "list": {*KINDS},
-    f"account ldp_sgd {QUESTION} --sigma 0": {"kind", "sigma", "eps", "delta", "method", "status"},
+    f"account ldp_sgd {QUESTION} --sigma 0": {"kind", "sigma", "eps", "delta", "method", "status"}
+    | {"protects"},
     "audit ldp_gd --samples 4 --rounds 3 --runs 100 --eps 4 --delta 1e-3": None,
 }
 
@@ -182,16 +183,25 @@ def test_a_result_is_one_strict_object(
         assert Path(file).exists()
 
 
-def test_a_run_answers_what_other_rounds_would_spend(results: Path, shell: Shell) -> None:
-    """With all m = 8 records of a client in each release, as the question by name has it."""
+def test_a_run_answers_what_other_rounds_would_spend(
+    results: Path, shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With all m = 8 records of a client in each release, as by name; its folder is read where it lies."""
+    folder = shutil.copytree(results / "run", tmp_path / "run")
+    before = {path: path.stat().st_mtime_ns for path in [folder, *folder.rglob("*")]}
+    monkeypatch.setattr(shutil, "copytree", None)
     found = json.loads(shell("account", results / "run", "--rounds 9 --delta 1e-4 --json").out)
     by_name = jaxfl.account("ldp_gd", samples=8, clip=1.0, sigma=1.0, rounds=9, delta=1e-4)
     assert found["eps"] == pytest.approx(by_name["eps"], rel=1e-6)
     assert "takes no --sigma" in shell.refused("account", results / "run", "--sigma 2")
     assert "holds a sweep" in shell.refused("account", results / "sweep")
-    before = (results / "run/result.nc").read_bytes()
-    shell("account", results / "run", "--rounds 4")
-    assert (results / "run/result.nc").read_bytes() == before
+    shell("account", folder, "--rounds 4")
+    shell("show", folder, "--card")
+    assert {path: path.stat().st_mtime_ns for path in [folder, *folder.rglob("*")]} == before
+    (folder / "chunks" / "state-00000.npz").unlink()
+    assert "has lost the end of its run" in shell.refused("account", folder)
+    (folder / "result.nc").unlink()
+    assert f"`jaxfl run --resume {folder}`" in shell.refused("account", folder)
 
 
 def test_rows_have_values_and_errors(results: Path, shell: Shell) -> None:

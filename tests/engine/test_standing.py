@@ -117,15 +117,16 @@ def test_what_a_sweep_states(kind: str) -> None:
     agree(kind, [eps for eps in heard if eps])
     assert ds["stated"].values.tolist() == [[{"stated": 1, "probed": 2}.get(kind, 0)] * 2]
     table = tables.table(ds)
-    notes = " ".join(table.notes)
-    assert is_of(kind, WORDS["none"] in notes, "user states" in notes)
+    notes, refuted = " ".join(table.notes), f"refutes the {WORDS['none']}"
+    assert is_of(kind, refuted in notes, "user states" in notes)
+    assert (kind == "probed") == ("as declared, which a probe did not refute" in notes)
     (shown,) = [column for column in table.columns if column.name == "proven_eps"]
     assert all(is_of(kind, "none" in w, "(stated)" in w) for w in map(str, shown.values))
     for figure in jaxfl.views.figures(ds, choose_by="none").values():
         said = str(figure.get_label())
         proven = re.search(r"(?<!no )ε( = \S+( to \S+)?)? proven", said)
         assert bool(proven) == (kind not in ("none", "stated")), said
-        assert is_of(kind, WORDS["none"] in said, "stated by the user" in said)
+        assert is_of(kind, refuted in said, "stated by the user" in said)
         plt.close(figure)
 
 

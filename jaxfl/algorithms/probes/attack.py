@@ -37,6 +37,8 @@ Floats: TypeAlias = npt.NDArray[np.float64]
 
 ROUNDS, RECORDS, CLIENTS = 3, 8, 3  # more rounds where noise is correlated over more
 RUNS = 1200  # in each world: a quarter fits the rule, a quarter chooses a threshold, a half bounds
+# values of a coordinate that is a code: a bit says less than a number, and takes so many times the runs
+FEW, MORE = 4, 4
 EPS, DELTA = 3.0, 1e-3  # for which the noise is calibrated: half as much noise is found
 SURE = 1 - 1e-6  # of 10^6 honest compositions one is refuted by chance
 WIDEST, COORDINATES = 4096, 16  # of the model, and those that the rule reads one by one
@@ -71,8 +73,8 @@ def attack(
         not isinstance(worlds.event, NoClaim) and np.isfinite(allowed.eps),
         lambda: f"nothing follows from its event: {allowed.method}",
     )
-    quarter, half = RUNS // 4, RUNS // 2
     for P, Q in _statistics(worlds, seeds):
+        quarter, half = len(P) // 4, len(P) // 2
         chosen, bounding = (P[quarter:half], Q[quarter:half]), (P[half:], Q[half:])
         lower = certify(chosen, bounding, family(worlds.event), DELTA, SURE).lower
         if lower > allowed.eps:
@@ -125,21 +127,37 @@ def _statistics(worlds: Worlds, seeds: Iterable[int]) -> Iterator[tuple[Floats, 
     some = np.unique(np.linspace(0, worlds.direction.size - 1, COORDINATES).astype(int))
     given = worlds.records, worlds.problem, worlds.hp, worlds.direction, some
     for seed, client in itertools.product(seeds, (0, CLIENTS - 1)):
-        keys = jax.random.split(jax.random.key(seed), RUNS)
-        seen = np.asarray(_seen(worlds.algorithm, keys, jnp.int32(client), *given), np.float64)
-        require(np.isfinite(seen).all(), "its messages are not finite")
+
+        def runs(key: Key, client: int = client) -> Floats:
+            keys = jax.random.split(key, RUNS)
+            seen = np.asarray(_seen(worlds.algorithm, keys, jnp.int32(client), *given), np.float64)
+            require(np.isfinite(seen).all(), "its messages are not finite")
+            return seen
+
+        key = jax.random.key(seed)
+        seen = runs(key)
+        if _coded(seen):
+            more = [runs(jax.random.fold_in(key, i)) for i in range(1, MORE)]
+            seen = np.concatenate([seen, *more], axis=1)
         yield _rules(seen)
+
+
+def _coded(seen: Floats) -> bool:
+    """Return whether a third of all numbers, as many as messages have, take few values."""
+    values = [np.unique(number).size for number in seen.reshape(-1, seen.shape[-1]).T]
+    return sum(1 < count <= FEW for count in values) >= len(values) / 3
 
 
 def _rules(seen: Floats) -> tuple[Floats, Floats]:
     """Linear rules of what is seen, (worlds, runs, numbers), and its largest number."""
-    fitted = seen[:, : RUNS // 4]
+    quarter = seen.shape[1] // 4
+    fitted = seen[:, :quarter]
     mean, scale = fitted.mean((0, 1)), fitted.std(1).mean(0)
     z = (seen - mean) / np.where(scale > 0, scale, np.inf)
     # what never varies, and differs between the worlds, is seen exactly
     exact = (scale == 0) & (np.ptp(fitted, axis=(0, 1)) > 0)
     z[..., exact] = np.sign(seen - mean)[..., exact] * SEEN
-    fitted = z[:, : RUNS // 4]
+    fitted = z[:, :quarter]
     gap = fitted[0].mean(0) - fitted[1].mean(0)
     within = (np.cov(fitted[0], rowvar=False) + np.cov(fitted[1], rowvar=False)) / 2
     ridge = z.shape[-1] / fitted[0].shape[0] * 0.1 + 1e-6
