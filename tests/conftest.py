@@ -177,8 +177,9 @@ def key() -> jax.Array:
 
 
 @pytest.fixture
-def shell(capsys: pytest.CaptureFixture[str]) -> Shell:
-    """The command line; see :class:`told.Shell`."""
+def shell(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Shell:
+    """The command line; see :class:`told.Shell`.  No other test knows what it imports."""
+    monkeypatch.setattr("jaxfl.cli.imports.LOADED", {})
     return Shell(capsys)
 
 

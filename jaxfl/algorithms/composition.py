@@ -75,7 +75,11 @@ def compose(
     read = (*table, "gradient_bound", *reads)  # which estimators read where it is given
     # omega and share are other ways to say k; an aggregation settles its own values once the noise is known
     later = () if aggregation is None else tuple(param.name for param in aggregation.params)
-    needs = tuple(name for name in table if name not in (*ASKED_SIZE, *later, *follows))
+    # a local procedure declares what it reads, and that of the user's own may read no estimator
+    own = provenance.own_part(body.local) or provenance.own_around(body.local)
+    asking = dict(body.roles) if own or body.local is None else {**body.roles, "estimator": None}
+    asked_for = {p.name: p for one in asking.values() for p in getattr(one, "params", ())}
+    needs = tuple(name for name in asked_for if name not in (*ASKED_SIZE, *later, *follows))
     table = _table(name, (*table.values(), *params))
     summed = aggregation is not None and aggregation.hides and not body.mechanism.central
     if summed or body.mechanism.coupled:

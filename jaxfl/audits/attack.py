@@ -109,7 +109,8 @@ class AuditResult(NamedTuple):
         proof, how = ("GIVEN EVENT", "by the given event") if given else ("PROOF", "proven")
         which = proof if self.refutes_proof else "CLAIM" if self.refutes_claim else ""
         flag = f": REFUTES THE {which}" if which else ""
-        sure = "" if self.verdict else f" ({100 * self.confidence:g} % confidence)"
+        given_noise = ", if only the amount of noise differs" * (self.lower > self.plain)
+        sure = "" if self.verdict else f" ({100 * self.confidence:g} % confidence{given_noise})"
         return (
             f"{self.algorithm}: {self.verdict or f'eps >= {self.lower:.4g}'} at delta = {self.delta:g}"
             f"{sure}, {how} {proven}{claim}; {runs}{flag}{unseen}"

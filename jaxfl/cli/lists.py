@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from jaxfl.algorithms.registry import ALGORITHMS, TABLES
@@ -37,6 +37,8 @@ OTHERS: dict[str, Mapping[str, Callable[..., Any]]] = {
 }
 
 KINDS = ("algorithms", *OTHERS, *PARTS)
+GROUPS: dict[str, Sequence[str]] = {kind: (kind,) for kind in KINDS}
+GROUPS["parts"] = ("graphs", *PARTS)
 
 
 def tables() -> dict[str, dict[str, dict[str, Any]]]:
@@ -54,8 +56,8 @@ def run_list(words: Sequence[str]) -> None:
 
     List the available algorithms, models, data sets and parts, one per line.  KIND is one of algorithms,
     models, data, partitions, regularizers, constraints, graphs, compressors, samplers, participations,
-    aggregations; without KIND all are listed.  Of an algorithm, the words in parentheses are its
-    estimator, compressor, channel or rule, and mechanism (the noise).
+    aggregations, or parts, which are the last five; without KIND all are listed.  Of an algorithm, the
+    words in parentheses are its estimator, compressor, channel or rule, and mechanism (the noise).
 
       jaxfl list compressors
       jaxfl list algorithms --json
@@ -63,18 +65,19 @@ def run_list(words: Sequence[str]) -> None:
     parser = list_parser()
     found, rest = parser.parse_known_args(words)
     parser.finish(rest, "`jaxfl list` takes one KIND", "`jaxfl list` has --json only")
-    everything = tables()
     if found.kind is not None:
-        known("kind of things to list named", found.kind, everything)
-    shown = everything if found.kind is None else {found.kind: everything[found.kind]}
+        known("kind of things to list named", found.kind, GROUPS)
+    shown = {
+        kind: about for kind, about in tables().items() if kind in GROUPS.get(found.kind, KINDS)
+    }
     if found.json:
         print_json(shown)
         return
     width = max(len(name) for table in shown.values() for name in table)
     for i, (kind, table) in enumerate(shown.items()):
-        if found.kind is None:
+        if len(shown) > 1:
             print(f"{'' if i == 0 else chr(10)}{kind}")
-        indent = "" if found.kind else "  "
+        indent = "  " * (len(shown) > 1)
         for name, about in table.items():
             print(f"{indent}{name:<{width}}  {_line(about)}")
 
@@ -127,10 +130,10 @@ def _file(make: Callable[..., Any]) -> str:
 # --- completion of shells ------------------------------------------------------------------------
 
 SHELLS = ("bash", "zsh", "fish")
-FIRST = {  # the values of arguments, by name
+FIRST: dict[str, Iterable[str]] = {  # the values of arguments, by name
     "algorithm": ALGORITHMS,
     "algorithms": ALGORITHMS,
-    "kind": KINDS,
+    "kind": GROUPS,
     "shell": SHELLS,
     "choose_by": (AUTO, *CRITERIA, "none"),
     "format": ("png", "pdf", "svg"),

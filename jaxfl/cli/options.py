@@ -86,7 +86,8 @@ class Setup:
     data:
       --data NAME|FILE          data set: a name of `jaxfl list data`, a LIBSVM file, or leaf:FOLDER with
                                 JSON files of LEAF (default: digits)
-      --data-option NAME=VALUE  option of the data set, such as d=60 (repeatable)
+      --data-option NAME=VALUE  option of the data set, such as d=60 of synthetic (repeatable); of all that
+                                have a name records=N takes N training records, evenly spaced
       --data-dir DIR            folder of data files (default: the variable JAXFL_DATA, else the user's
                                 cache)
       --test-data FILE          LIBSVM file of test records

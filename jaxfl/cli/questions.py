@@ -111,14 +111,16 @@ def run_audit(words: Sequence[str]) -> int:
     r"""usage: jaxfl audit ALGORITHM [--runs R] [--PARAMETER VALUE ...]
 
     Measure a lower bound on eps by an attack: run the algorithm R times on each of two data sets that
-    differ in one record, and distinguish the data sets by what the server sees.  At the stated
-    confidence the true eps is at least `lower`.  `refutes_claim` says whether the claimed eps is below
-    that, and `refutes_proof` whether the proven one is.  Of the two bounds, `plain` assumes nothing, and
-    `curve` that the noise has the shape which the accountant assumes; `lower` is one of the two, chosen on
-    separate runs.  `statistic` is the number that distinguishes runs.  `power` is, for false positive rates
-    of 1 % and 0.1 %, a true positive rate that the attack reaches; few runs say nothing of them.
+    differ in one record, and distinguish the data sets by what the server sees.  There are two bounds,
+    each at the stated confidence.  `plain` assumes nothing: the true eps is at least that.  `curve` holds
+    if only the amount of noise differs from what the accountant assumes, and refutes the proof where it
+    exceeds `proven`.  `lower` is one of the two, chosen on separate runs.  `refutes_claim` says whether
+    the claimed eps is below `lower`, and `refutes_proof` whether the proven one is.  `statistic` is the
+    number that distinguishes runs.  `power` is, for false positive rates of 1 % and 0.1 %, a true positive
+    rate that the attack reaches; few runs say nothing of them.
 
-    Nothing is proven for an algorithm with parts of your own (--import FILE).  `described` is then the eps
+    Where a proof rests on parts of your own (--import FILE) an audit proves nothing: the eps of a run holds
+    if they are as they declare, which the run probes and an audit does not.  `described` is then the eps
     of the event that it describes, `refutes_described` whether that is below `lower`, `verdict` the same
     in words, and `did_not_look_at` what the attack cannot see.  The exit status is 3 if any of them is
     refuted.

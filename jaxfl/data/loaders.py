@@ -15,6 +15,7 @@ from functools import partial, wraps
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 
 from jaxfl.core.checks import bind, kind_of, labels_below, one_path
@@ -24,7 +25,7 @@ from jaxfl.core.memory import HOST, free
 from jaxfl.core.params import known, whole
 from jaxfl.data import sources
 from jaxfl.data.preprocess import carve_test, moments, standardise
-from jaxfl.data.records import Array, ClientData, Dataset
+from jaxfl.data.records import Array, ClientData, Dataset, rows
 from jaxfl.data.synthetic import synthetic
 
 __all__ = ["LOADERS", "load", "load_libsvm"]
@@ -47,19 +48,34 @@ def load(
     *,
     directory: str | os.PathLike[str] | None = None,
     download: bool = True,
+    records: int | None = None,
     **options: Any,
 ) -> Dataset:
     """The data set of that name; see `LOADERS` for the names and each loader for its options.
 
     Files are looked for in ``directory`` (default: ``JAXFL_DATA``), then in the per-user cache,
-    then downloaded, unless ``download`` is False; their content is always checked.
+    then downloaded, unless ``download`` is False; their content is always checked.  ``records`` takes
+    so many of the training records, evenly spaced, and all test records.
     """
     loader = known("data set named", name, LOADERS)
+    if records is not None and "records" in inspect.signature(loader).parameters:
+        options, records = {**options, "records": records}, None  # of a user's loader
     if directory is not None:  # also where the data set needs no file
         directory = one_path("directory", directory)
         sources.find_directory(directory)
     read = partial(sources.read, directory=directory, download=download)
-    return bind("Data set", name, loader, read, **options)
+    found = bind("Data set", name, loader, read, **options)
+    return found if records is None else _thinned(found, records)
+
+
+def _thinned(data: Dataset | ClientData, records: int) -> Dataset:
+    """So many training records, evenly spaced."""
+    alone = isinstance(data, Dataset)
+    clients = f"does not apply to {data.name}, whose clients are given"
+    require(alone, clients, "leave it out", records=records)
+    count = rows(data.train)
+    some = np.linspace(0, count - 1, whole("records", records, 1, count)).round().astype(int)
+    return data._replace(train=jax.tree.map(lambda a: a[some], data.train))  # type: ignore[return-value]
 
 
 def loader(make: Callable[..., Dataset | ClientData]) -> Callable[..., Dataset | ClientData]:

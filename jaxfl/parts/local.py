@@ -182,7 +182,7 @@ def steps(
         clip = longest if estimator.sampler.padded else values["clip"]
         return eta * tau * float(clip), eta * np.sqrt(tau) * sigma
 
-    params = [LOCAL_LR, *pull.params]
+    params = [*estimator.params, LOCAL_LR, *pull.params]
     params += [] if once else [LOCAL_STEPS]
     params += [UPDATE_CLIP] if bounded else []
     return Local(

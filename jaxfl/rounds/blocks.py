@@ -62,7 +62,7 @@ class RoundContext(NamedTuple):
     cohort: Draw
     x: Array
     shared: PyTree
-    point: Point
+    point: Point  # None where a local procedure runs
     unit: Array | None  # by which the noise is multiplied; None: 1
     problem: Problem
     hp: Hyper

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -104,7 +105,9 @@ class Federated(Body):
                 at(keys.begin, t), state.shared, self._base(state), x, problem, hp
             )
             state = self._with_base(state._replace(shared=shared), base)
-        point = at_point(gradient, problem.model, state.shared, x, hp)
+        point: Any = None  # local procedures have points of their own
+        if self.local is None:
+            point = at_point(gradient, problem.model, state.shared, x, hp)
         unit = None if gradient.unit is None else gradient.unit(state.shared, x, hp)
         cohort = self.cohort(key, t, problem.n, hp)
         cohort = cohort._replace(weight=cohort.weight.astype(x.dtype))

@@ -225,6 +225,10 @@ def test_a_users_algorithm_needs_no_extra_code(turning: bool) -> None:
     found = attack(turning=turning)
     assert 0.6 * found.proven < found.lower < found.proven
     assert found.proven == pytest.approx(5.0, rel=1e-3)
+    condition = "confidence, if only the amount of noise differs)"
+    assert found.lower > found.plain
+    assert condition in str(found)
+    assert condition not in str(found._replace(lower=found.plain))
     found = attack(event=None, claimed=0.5, turning=turning)
     assert found.refutes_claim
     assert "REFUTES THE CLAIM" in str(found)

@@ -155,6 +155,7 @@ def test_strict_refuses_what_a_probe_refutes(shell: Shell) -> None:
     )
     out = shell.refused(words, "--clients 3 --strict")
     assert "a probe refutes the compressor 'repeats'" in out
-    shell(words, "--clients 3 --quiet", status=3)  # what is refuted is no success
+    shell(words, "--clients 3 --quiet --out a", status=3)  # what is refuted is no success
+    assert "as 'repeats' declares, unchecked" in shell("show a").out
     shell(words.replace("run cdp_sgd", "sweep cdp_sgd"), "--clients 3 --quiet --no-plot", status=3)
     shell(words.replace("repeats --k", "random_k --k"), "--clients 3 --quiet --out own")

@@ -154,6 +154,7 @@ ANSWERS = {
     "compare SWEEP SWEEP": TABLE,
     "plot RUN --out pictures --format svg": {"files"},
     "list": {*KINDS},
+    "list parts": {"graphs", "compressors", "samplers", "participations", "aggregations"},
     f"account ldp_sgd {QUESTION} --sigma 0": {"kind", "sigma", "eps", "delta", "method", "status"}
     | {"protects"},
     "audit ldp_gd --samples 4 --rounds 3 --runs 100 --eps 4 --delta 1e-3": None,

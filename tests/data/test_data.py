@@ -58,6 +58,16 @@ def test_mnist_facts(data_dir):
     assert float(deviation) == pytest.approx(0.3081078039, abs=1e-8)
 
 
+def test_a_part_of_a_named_data_set():
+    """Evenly spaced training records, and all test records; an option of that name comes first."""
+    whole, some = data.load("digits"), data.load("digits", records=100)
+    assert len(some.train[1]) == 100
+    at = np.linspace(0, len(whole.train[1]) - 1, 100).round().astype(int)
+    np.testing.assert_array_equal(some.train[0], whole.train[0][at])
+    np.testing.assert_array_equal(some.test[0], whole.test[0])
+    refused(lambda: data.load("digits", records=1443), "records = 1443 must be .* at most 1442")
+
+
 def test_adult(data_dir):
     adult = data.load("adult", directory=data_dir)
     assert adult.train[0].shape == (32561, 108)

@@ -15,7 +15,7 @@ from told import refusals, refused
 
 import jaxfl
 from jaxfl.algorithms.resolution import build
-from jaxfl.core.types import Channel, Model, Param, Sampler, Server
+from jaxfl.core.types import Channel, Local, Model, Param, Sampler, Server
 from jaxfl.parts import (
     Federated,
     aggregations,
@@ -23,6 +23,7 @@ from jaxfl.parts import (
     compose,
     compressors,
     estimators,
+    local,
     mechanisms,
     sampling,
     servers,
@@ -225,6 +226,29 @@ def test_a_biased_compressor_needs_messages_that_correct_it():
     refused(lambda: of_votes(servers.majority(), False), "compressor = 'votes' of own is biased")
     body = of_votes(servers.majority()).body._replace(channel=channels.direct())
     own(OwnRound(*body), clip=1e6)  # which may correct it itself
+
+
+def test_local_steps_of_ones_own_ask_for_what_they_read(key):
+    """They may clip themselves; jaxfl's steps read what the estimator declares."""
+
+    def run(client, x, shared, memory, problem, hp):
+        return hp["radius"] * jnp.ones_like(x), memory, jnp.int32(0)
+
+    radius = Param("radius", "length of what a client reports")
+    nothing = lambda problem, x: ((), ())  # noqa: E731
+    mine = Local("mine", nothing, run, lambda values: None, params=(radius,))
+    full, none = estimators.minibatch(sampling.full()), mechanisms.noiseless()
+    numbers = jaxfl.parts.plain(radius=0.5, lr=0.1, local_steps=2)
+    steps = local.steps(full, none, local.free(), lambda hp: optax.sgd(hp["lr"]))
+    for one in (mine, steps):
+        body = federated(estimator=full, mechanism=none, local=one)
+        made = compose("own", "", "", body, numbers)
+        assert ("clip" in made.needs) == (one is steps)
+        if one is mine:
+            x = jaxfl.simulate(made, a_problem(), key, 1).x
+            np.testing.assert_allclose(a_problem().x0 - x, 0.05, rtol=1e-5)
+        else:
+            refused(lambda: jaxfl.simulate(made, a_problem(), key, 1), "own needs clip")
 
 
 class OwnRound(jaxfl.parts.Plain):

@@ -73,7 +73,7 @@ ESTIMATORS: dict[str, Any] = {
     "page": momentum.page(poisson),
     "anchored": momentum.anchored(poisson, mechanisms.gaussian()),
 }
-# numbers of local steps; those of the estimator and of the noise they do not declare
+# numbers of local steps; those of the noise they do not declare
 STEP = {"local_steps": 3, "lr": 0.1, "clip": 1.0, "batch": 4, "sigma": 0.3}
 STEP |= {"reads": ("clip", "batch", "sigma")}
 SHORT = {**STEP, "update_clip": 0.2}
