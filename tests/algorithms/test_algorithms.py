@@ -103,6 +103,7 @@ def test_sizes_of_a_users_own_composition_are_checked() -> None:
             estimator=estimators.minibatch(sampling.full()),
             mechanism=mechanisms.noiseless(),
             compressor=compressors.compressor(kind),
+            channel=channels.error_feedback(),
         )
         made = compose("mine", "mine", "here", body, plain(clip=1.0, lr=0.1, k=2))
         return jaxfl.simulate(made, problem, key, 2, **numbers)
