@@ -55,7 +55,7 @@ def run(name: str, words: Sequence[str]) -> int:
             place, more = Path(continued), study
             study = folders.read(place, name)
             study = study if session.resume else larger(study, more, continued)
-        checked(study, name)
+        checked(study, name, session.extend)
         _check_criterion(session.choose_by or AUTO, study)
         with computing(study.setup, session.quiet):
             made = _Grid(study)

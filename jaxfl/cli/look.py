@@ -54,8 +54,10 @@ def run_show(words: Sequence[str]) -> None:
       --card                    also show mu of Gaussian differential privacy and the largest true positive
                                 rates of attacks; of a run the whole card, of a sweep not for algorithms for
                                 which these take long
+      --columns NAME ...        show these columns alone, in this order, by their names in CSV
       --csv FILE                also write the table to FILE, with all digits
-      --latex FILE              also write the table to FILE in LaTeX, for the package booktabs
+      --latex FILE              also write the table to FILE in LaTeX, for the package booktabs; unless
+                                --columns names them, columns with equal rows are a comment in it
       --target-loss X           also show the first evaluated round at which the mean training loss over
                                 seeds is X or less, and its bits and gradients
       --bandwidth B             with --target-loss: the clients' bandwidth in bit/s, from which the time
@@ -99,8 +101,10 @@ def run_compare(words: Sequence[str]) -> None:
 
       --metric NAME ...         show these metrics (default: loss and accuracies; utility is the
                                 running mean of |grad f|^2)
+      --columns NAME ...        show these columns alone, in this order, by their names in CSV
       --csv FILE                also write the table to FILE, with all digits
-      --latex FILE              also write the table to FILE in LaTeX, for the package booktabs
+      --latex FILE              also write the table to FILE in LaTeX, for the package booktabs; unless
+                                --columns names them, columns with equal rows are a comment in it
     """
     given, *folders = _given("compare", words, 2)
     with _shown(*folders):
@@ -317,12 +321,15 @@ def _selected(
 
 
 def _print(shown: Table, given: dict[str, Any]) -> None:
-    """Print a table, and write it to the files of --csv and --latex."""
+    """Print a table, or its --columns, and write it to the files of --csv and --latex."""
+    columns = given.get("columns")
+    shown = shown.only(columns) if columns else shown
     if given.get("json"):
         print_json(shown.facts())
     else:
         print_table(shown)
     for name in {"csv", "latex"} & given.keys():
-        path, content = Path(given[name]), getattr(shown, name)().encode()
+        words = shown.csv() if name == "csv" else shown.latex(columns)
+        path, content = Path(given[name]), words.encode()
         path.parent.mkdir(parents=True, exist_ok=True)
         replace(path, lambda file, content=content: file.write(content))

@@ -16,16 +16,8 @@ from jaxfl.core.errors import require
 from jaxfl.engine.stopping import Limits
 
 __all__ = [
-    "DEFAULTS",
-    "Counts",
-    "Option",
-    "Session",
-    "Setup",
-    "Study",
-    "help_of",
-    "hyper",
-    "options",
-]
+    "DEFAULTS", "Counts", "Option", "Session", "Setup", "Study", "help_of", "hyper", "options",
+]  # fmt: skip
 
 
 class Option(NamedTuple):

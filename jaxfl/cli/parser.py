@@ -207,15 +207,20 @@ def _study(raw: Mapping[str, Any], read: Mapping[str, Any], added: bool) -> Stud
     return Study(algorithms, given, numbers, seeds, paired, seeded=seeded)
 
 
-def checked(study: Study, command: str) -> Study:
-    """The study; raise for one that the command does not compute."""
+def checked(study: Study, command: str, extended: str | None = None) -> Study:
+    """The study, of a folder that is extended; raise for one that the command does not compute."""
     if command == "sweep":
         names = "`jaxfl list algorithms` names them"
         require(study.algorithms, "`jaxfl sweep` needs an ALGORITHM", names)
         return study
     for name, values in {**study.axes, "seed": study.seeds}.items():
         several = f"`jaxfl run` computes one run, and {flag(name)} has {len(values)} values"
-        require(len(values) < 2, several, "`jaxfl sweep` computes one for each")
+        way = "`jaxfl sweep` computes one for each"
+        if extended and len(values) > 1:
+            held = f"{extended} holds a run with {flag(name)} {values[0]}"
+            several = f"{held}, to which --extend adds rounds alone"
+            way = f"for {flag(name)} {values[-1]} begin another, with --out instead of --extend"
+        require(len(values) < 2, several, way)
     return study
 
 
@@ -223,19 +228,22 @@ def larger(old: Study, more: Study, folder: str) -> Study:
     """A study with what is added to it; raise for an option that cannot be."""
     begun, axes = dataclasses.asdict(Setup()), options(Setup)
     added = "leave it out: values, algorithms, seeds and rounds can be added"
+    left = f"{folder} left {{}} to its default, which other values cannot join"
+    begin = "begin another, with --out instead of --extend"
     lists, numbers = dict(old.options), dict(old.numbers)
     for name, values in more.options.items():
         before = old.options.get(name, [begun[name]])
         if axes[name].many != "axis":
             fixed = f"{flag(name)} {values[0]} does not go with --extend {folder}"
             require(before == values, fixed, added)
-        default = f"{folder} left {flag(name)} to its default, which other values cannot join"
-        require(before != [None] or values == [None], default, "name another folder with --out")
+        default = left.format(flag(name))
+        require(before != [None] or values == [None], default, begin)
         lists[name] = [*dict.fromkeys([*before, *values])] if axes[name].many == "axis" else values
     fixed = f"--unpaired does not go with --extend {folder}"
     require(more.paired or not old.paired, fixed, "leave it out")
     for name, values in more.numbers.items():
         before = numbers.get(name, [])
+        require(before or name == "rounds", left.format(flag(name)), begin)
         longer = name == "rounds" and len(before) < 2 and len(values) == 1
         numbers[name] = values if longer else [*dict.fromkeys([*before, *values])]
     assumed = {name: said for name, said in old.assumed.items() if name not in more.numbers}

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from jaxfl.core.display import between
 from jaxfl.core.errors import printable
 from jaxfl.core.foreign import output
 from jaxfl.core.progress import plural
@@ -24,15 +25,8 @@ if TYPE_CHECKING:
     import xarray
 
 __all__ = [
-    "REFUTED",
-    "amount",
-    "facts",
-    "head",
-    "print_files",
-    "print_json",
-    "print_table",
-    "summary",
-]
+    "REFUTED", "amount", "facts", "head", "print_files", "print_json", "print_table", "summary",
+]  # fmt: skip
 
 REFUTED = 3  # the exit status where a probe or an attack refutes an eps
 
@@ -107,9 +101,6 @@ def _used(about: dict[str, Any], reached: int) -> list[tuple[str, str, str]]:
     values, sources = about["values"], about["sources"]
     rows = {name: [_number(values[name]), sources.get(name, "")] for name in values}
     planned = int(values["rounds"])
-    multiplier = (about["privacy"] or {}).get("noise_multiplier")  # older files have none
-    if "sigma" in rows and multiplier is not None:
-        rows["sigma"][0] += f" (noise multiplier {multiplier:.4g})"
     if "k" in rows:
         rows["k"][0] += f" of {about['facts']['d']} coordinates"
     if reached > planned:
@@ -131,11 +122,14 @@ def _outcome(ds: xarray.Dataset, about: dict[str, Any], claim: bool) -> dict[str
         said += f", best {float(loss.min()):.5g} at round {int(loss.idxmin())}"
     conditions = [Condition(*one) for one in (about["privacy"] or {}).get("conditions", ())]
     failed = [str(condition) for condition in conditions if condition.holds is False]
-    several, on = about["facts"]["n"] > 1, results.measured_on(about)
+    facts, on = about["facts"], results.measured_on(about)
+    several = facts["n"] > 1
+    z = (about["privacy"] or {}).get("noise_multiplier") or 0.0  # older files have none
     tested = "test_loss" in final and on != "test"
     worst = several and "worst_client_loss" in final  # held-out examples may have no owners
     norm = f"{final['grad_norm_sq']:.4g}, running mean (utility) {final['utility']:.4g}"
     rows = {
+        "clients": f"{facts['n']} of {between(facts['m'], facts.get('m_max', facts['m']))} records",
         "rounds": f"{rounds}" + (f" of {planned}" if rounds < planned else ""),
         f"{on} metrics": ds["loss"].attrs.get("comment", ""),
         f"{on} loss": said,
@@ -146,6 +140,8 @@ def _outcome(ds: xarray.Dataset, about: dict[str, Any], claim: bool) -> dict[str
         "uplink": f"{amount(final['uplink_bits'])} {parts.get('bits', '')}".rstrip() * several,
         "downlink": amount(final["downlink_bits"]) * several,
         "gradients": f"{final['gradients']:,.0f} per-example",
+        "noise multiplier": f"{z:.4g}: sigma over the most that one record or client adds"
+        * bool(z),
         "privacy": results.privacy(about, claim=claim),
         "privacy assumes": results.assumed(about),
         "paper's theorem": "; ".join(failed) * claim,

@@ -1,4 +1,4 @@
-"""Displays in notebooks: a table, the curve of a metric, an equation.
+"""Displays in notebooks: a table, the curve of a metric, an equation; numbers and letters as texts.
 
 Colours are those of the page around, light or dark.  Texts are escaped, and MathJax leaves them alone.
 """
@@ -7,24 +7,44 @@ from __future__ import annotations
 
 import html
 import math
+import re
 from collections.abc import Collection, Iterable, Sequence
 
 from jaxfl.core.equations import EQUATIONS, latex
 from jaxfl.core.errors import InputError, printable
 
-__all__ = ["Html", "equation", "progress", "sparkline", "table"]
+__all__ = ["Html", "between", "equation", "greek", "plain", "progress", "sparkline", "table"]
 
 WIDTH, HEIGHT = 120, 20  # of a curve, in pixels
 POINTS = 60  # of a curve
 WIDE = 10.0  # ratio of the largest to the smallest value from which a curve is logarithmic
 PLAIN = 'class="mathjax_ignore tex2jax_ignore"'
 MATH = 'class="mathjax_process tex2jax_process"'
+LETTERS = {"ε": "eps", "δ": "delta", "ω": "omega", "σ": "sigma", "γ": "shift", "μ": "mu"}
 
 
 class Html(str):
     """A text that is HTML already."""
 
     __slots__ = ()
+
+
+def between(least: int, most: int) -> str:
+    """``120 to 3,256``, or one number where both are equal."""
+    return f"{least:,}" if least == most else f"{least:,} to {most:,}"
+
+
+def greek(text: str) -> str:
+    """A text for pictures and HTML: ε and δ in place of the words eps and delta, but not in options."""
+    words = {LETTERS[letter]: letter for letter in "εδ"}
+    return re.sub(r"(?<![\w-])(eps|delta)\b", lambda found: words[found[1]], text)
+
+
+def plain(text: str) -> str:
+    """A text for terminals and files of text: eps in place of ε, and so on."""
+    for letter, word in LETTERS.items():
+        text = text.replace(letter, word)
+    return printable(text)
 
 
 def table(

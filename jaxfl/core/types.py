@@ -560,8 +560,7 @@ class Problem:
     def _said(self) -> dict[str, str]:
         """The facts that identify the problem, by name."""
         try:
-            least, most = int(np.min(self.count)), self.m_max
-            sizes = {"n": f"{self.n}", "m": f"{most}" if least == most else f"{least} to {most}"}
+            sizes = {"n": f"{self.n}", "m": display.between(int(np.min(self.count)), self.m_max)}
         except (AttributeError, IndexError, TypeError):  # other leaves than arrays, as in in_axes
             sizes = {}
         return {**sizes, "d": f"{self.model.dim}", "model": repr(self.model.name)}

@@ -110,24 +110,24 @@ class Record:
 
     def _said(self) -> dict[str, str]:
         """No accountant runs: eps is what sigma was calibrated for, or what a formula claims."""
-        n, m, d, values = self.facts.n, self.facts.m_max, self.facts.d, self.values
-        said = {"run": f"{self.algorithm.name!r} on {self.problem.name!r}, n={n}, m={m}, d={d}"}
-        t, planned = self.log.rounds[-1] if self.log.rounds else 0, int(values["rounds"])
+        f, v, m = self.facts, self.values, display.between(self.facts.m, self.facts.m_max)
+        said = {"run": f"{self.algorithm.name!r} on {self.problem.name!r}, n={f.n}, m={m}, d={f.d}"}
+        t, planned = self.log.rounds[-1] if self.log.rounds else 0, int(v["rounds"])
         said["round"] = f"round {t} of {max(t, planned)}"
         if self.log.rounds:
             said["loss"] = f"loss {float(self.log.metrics[-1]['loss']):.5g}"
-        if not self.standing.claims and "sigma" in values:
+        if not self.standing.claims and "sigma" in v:
             said["privacy"] = "no eps proven"
-        elif {"eps", "delta"} <= values.keys() and t <= planned and not self._exposed():
+        elif {"eps", "delta"} <= v.keys() and t <= planned and not self._exposed():
             kind = "calibrated" if self.sources["sigma"].origin is Origin.CALIBRATED else "claimed"
             by = {Kind.STATED: "user's event, ", Kind.PROBED: "user's parts, "}
             kind = by.get(self.standing.kind, "") + kind
-            said["privacy"] = f"{kind} eps={values['eps']:.4g} at delta={values['delta']:.3g}"
+            said["privacy"] = f"{kind} eps={v['eps']:.4g} at delta={v['delta']:.3g}"
         return said | {"end": self.ended.split(":")[0]}
 
     def _repr_html_(self) -> str:
         """The words of the text, the curve of the loss, and the equation."""
-        rows = [(name, word.removeprefix(f"{name} ")) for name, word in self._said().items()]
+        rows = [(k, display.greek(w.removeprefix(f"{k} "))) for k, w in self._said().items()]
         if self.log.rounds:
             curve = display.sparkline(self.metrics["loss"], "loss against rounds")
             rows[3:3] = ("", curve), ("uplink", f"{self.totals['uplink_bits']:,.0f} bits")

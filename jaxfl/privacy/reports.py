@@ -87,9 +87,8 @@ class Report(NamedTuple):
 
     def _repr_html_(self) -> str:
         title = f"RED FLAG: {self._alarm()}" if self.flag else "Privacy"
-        return display.table(
-            title, self._rows(), notes=[self.note] * bool(self.note and not self.flag)
-        )
+        rows = [(name, display.greek(words)) for name, words in self._rows()]
+        return display.table(title, rows, notes=[self.note] * bool(self.note and not self.flag))
 
     def _rows(self) -> list[tuple[str, str]]:
         """Rows (name, text): the proven eps, whom it protects, and the claimed eps."""
@@ -99,7 +98,9 @@ class Report(NamedTuple):
         how = "stated" if self.status == Status.STATED else "proven"
         rows = [(how, f"{proven} at delta {above(self.delta):.4g}: {self.method}{status}")]
         if self.multiplier is not None:
-            rows.append(("noise", f"multiplier {self.multiplier:.4g}"))
+            unit = next(plain_events(self.event)).unit
+            words = f"multiplier {self.multiplier:.4g}: sigma over the most that one {unit} adds"
+            rows.append(("noise", words))
         if words := "" if nothing else protects(self.event):
             one = {event.unit for event in plain_events(self.event)} == {"record"}
             words += "; .of_group(k) has the eps of k records of one client" * one

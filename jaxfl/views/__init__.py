@@ -25,13 +25,5 @@ from jaxfl.views.statements import cards, trade_off
 from jaxfl.views.tables import compare, table, to_target
 
 __all__ = [
-    "cards",
-    "compare",
-    "draw",
-    "explore",
-    "figures",
-    "select",
-    "table",
-    "to_target",
-    "trade_off",
-]
+    "cards", "compare", "draw", "explore", "figures", "select", "table", "to_target", "trade_off",
+]  # fmt: skip

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from jaxfl.core.display import between
 from jaxfl.core.errors import InputError, require
 from jaxfl.core.params import closest
 from jaxfl.core.progress import plural
@@ -29,16 +30,8 @@ if TYPE_CHECKING:
     import xarray
 
 __all__ = [
-    "IN_SHORT",
-    "Array",
-    "Grid",
-    "final",
-    "is_sweep",
-    "over_seeds",
-    "relabelled",
-    "restrict",
-    "used",
-]
+    "IN_SHORT", "Array", "Grid", "final", "is_sweep", "over_seeds", "relabelled", "restrict", "used",
+]  # fmt: skip
 
 Array: TypeAlias = npt.NDArray[Any]
 
@@ -201,11 +194,8 @@ class Grid:
             here = [n for n in self.axes if own[n].nunique() == 1 < every[n].nunique()]
             where = [self.label(n, own[n].iloc[0]) for n in here if len(own) < len(every)]
             found.setdefault(what, []).append(" with ".join([name, *where]))
-        said, several = (
-            ((", ".join(of), what) for what, of in found.items() if what),
-            len(found) > 1,
-        )
-        return [f"{who}: " * several + f"ε protects {what}." for who, what in said]
+        said = ((", ".join(of), what) for what, of in found.items() if what)
+        return [f"{who}: " * (len(found) > 1) + f"ε protects {what}." for who, what in said]
 
     def proofs(self) -> list[str]:
         """Why nothing is proven of some runs, and whose word an eps is, a sentence for each reason."""
@@ -219,11 +209,13 @@ class Grid:
         problem, clients = named.get("problem"), self.cells["n"].unique().tolist()
         known = isinstance(problem, str) and not {"problem", "data"} & spans
         model = [named["model"]] if "model" in named and "model" not in spans else []
+        m = [self.about["facts"][name] for name in ("m", "m_max") if name in self.about["facts"]]
+        sizes = f" of {between(*m)} records" if len(m) == 2 else ""
         split = not {"problem", "partition", "alpha"} & spans and named.get("partition")
         fixed = [name for name in self.axes if self.ds.sizes[name] == 1 and name != "algorithm"]
         words = [
             " ".join([*model, *[f"on {problem}"] * known]),
-            plural(clients[0], "client") * (len(clients) == 1 and "clients" not in spans),
+            (plural(clients[0], "client") + sizes) * (len(clients) == 1 and "clients" not in spans),
             split or "",
             "weighted clients" * (named.get("weights", "equal") != "equal"),
             *(self.label(name, v) for name in fixed for v in self.cells[name].dropna().unique()),

@@ -42,11 +42,8 @@ def explore(ds: xarray.Dataset, metric: str = "loss", along: str = "round") -> A
     grid.check(metric)
     choice("along", along, ALONG)
     axes = [name for name in grid.several() if name != "algorithm"]
-    require(
-        axes,
-        "This result has one setting, and nothing to explore",
-        "draw it by jaxfl.views.figures",
-    )
+    none = "This result has one setting, and nothing to explore"
+    require(axes, none, "draw it by jaxfl.views.figures")
     find = functools.lru_cache(lambda metric, along: lines(grid, metric, along))
     controls: dict[str, Any] = {}
     for name in axes:

@@ -242,13 +242,11 @@ def _upright(panels: Sequence[Panel]) -> Upright:
     """The vertical axis that these panels share."""
     lines = [line for panel in panels for line in panel.lines if len(line.y)]
     values = np.concatenate([np.zeros(0), *(line.shown() for line in lines)])
-    top, log = (
-        beyond([line.y[-1] for line in lines], max(p.start for p in panels)),
-        panels[0].powers,
-    )
+    top = beyond([line.y[-1] for line in lines], max(p.start for p in panels))
     seen = values[values <= top]
     ends = (float(seen.min()), float(seen.max())) if seen.size else (math.nan, math.nan)
-    return Upright(*ends, logarithmic(seen) if log is None else log, len(seen) < len(values))
+    log = logarithmic(seen) if panels[0].powers is None else panels[0].powers
+    return Upright(*ends, log, len(seen) < len(values))
 
 
 def beyond(last: Sequence[float] | Array, start: float) -> float:
@@ -315,7 +313,8 @@ def _uncover(ax: Axes) -> None:
         near = [at - o for o in places[i + 1 :] if len(o) == len(at)]
         over = sum(bool(np.abs(gap).max() < COVERED[len(at) > 1]) for gap in near)
         if over and len(at) == 1:
-            line.set_markersize(line.get_markersize() + RING * min(over, 3))
+            star = 1 + (line.get_marker() == "*")  # most of it is behind what covers it
+            line.set_markersize(line.get_markersize() + RING * min(over, 3) * star)
         elif over:
             line.set(linewidth=line.get_linewidth() + HALO * min(over, 2), alpha=PALE)
 
@@ -335,7 +334,8 @@ def _key(lines: Iterable[Line]) -> dict[str, Line]:
     for line in lines:
         first, points = line, line.style == "none"
         if line.kind:
-            kinds.setdefault(line.kind, line._replace(color=GREY, marker=line.marker * points))
+            color = GREY if line.label else line.color
+            kinds.setdefault(line.kind, line._replace(color=color, marker=line.marker * points))
             first = line._replace(marker="o") if points else line._replace(style="solid")
         if line.label:
             labels.setdefault(line.label, first)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 import numpy as np
 
 from jaxfl.algorithms.bounds import Bound
+from jaxfl.core.display import greek, plain
 from jaxfl.core.errors import printable, require
 from jaxfl.core.files import replace
 from jaxfl.core.params import choice
@@ -36,9 +37,11 @@ __all__ = ["OF_CLIENTS", "Scene", "curves", "draw", "figures", "front", "lines",
 PANELS = 12  # in one picture
 COLUMNS = 4  # of panels, at most
 LINES = 15  # in one panel
+BRIEF = 140  # characters of a note that has a place under a picture
 STYLED = 4  # values that line styles tell apart
 SHADED = 24  # values that colours tell apart where there is one algorithm
 SAME = 0.02  # relative difference up to which settings have the same gradients in a round
+FRONT = "Pareto front"
 CROSS = "A cross: the first of the seeds diverged."
 ABREAST = 2.3  # inches: panels of one eps stand side by side where each has as many
 NOISE = ("eps", "delta", "sigma", "noise_constant")  # of which other notes tell
@@ -54,12 +57,9 @@ ROWS = {
     "accuracy": ("training accuracy", "worst_client_accuracy", "all clients", "worst client"),
     "grad_norm_sq": ("squared gradient norm", "utility", "at this round", "mean so far"),
 }
-SECOND = (
-    "test_accuracy",
-    "accuracy",
-    "test_loss",
-    "grad_norm_sq",
-)  # beside the loss, the first there
+PLACES = ("training", "worst", "test", "eps", "mean")  # of colours, in the order of the palette
+# beside the loss, the first there
+SECOND = ("test_accuracy", "accuracy", "test_loss", "grad_norm_sq")
 
 
 def draw(
@@ -67,7 +67,8 @@ def draw(
 ) -> list[Path]:
     """Write the :func:`figures`, which take the ``options``; returns the files' names.
 
-    The names begin with numbers, the headline's with 1; ``notes.txt`` has the notes in full.
+    The names begin with numbers, the headline's with 1; ``notes.txt`` has the notes in full, those
+    of all pictures once, at its end.
     Pictures of these formats that an earlier call left in the folder are replaced.
     """
     for name in formats or [""]:
@@ -83,7 +84,11 @@ def draw(
             path.unlink()
     if is_sweep(ds):
         files.append(place / "notes.txt")
-        text = "\n".join(f"{name}\n{figure.get_label()}\n" for name, figure in drawn.items())
+        said = {name: str(figure.get_label()).splitlines() for name, figure in drawn.items()}
+        every = set.intersection(*map(set, said.values())) if len(said) > 1 else set()
+        parts = [(name, [note for note in own if note not in every]) for name, own in said.items()]
+        parts += [("All pictures", [n for n in said.popitem()[1] if n in every])] * bool(every)
+        text = "\n".join("\n".join([name, *map(plain, own), ""]) for name, own in parts)
         replace(files[-1], lambda file: file.write(text.encode()))
     return files
 
@@ -228,19 +233,18 @@ class Scene(NamedTuple):
         every, known = self.grid.ds["algorithm"].values.tolist(), self.values(self.line)
         shades = colormaps["viridis"](np.linspace(0.0, 0.8, len(known)))  # from dark to light
         by_name, several = self.cells.groupby("algorithm"), len(self.protections()) > 1
+        quiet = "no noise" * bool(self.cells["noisy"].any())  # else the notes say it of all
 
         def look(name: str, value: Any) -> dict[str, Any]:
             own, line = by_name.get_group(name), str(self.line)
             worth = [IN_SHORT[what] for what in own["protects"].unique()] * several
-            words = "no noise" if not own["noisy"].any() else worth[0] if len(worth) == 1 else ""
+            words = quiet if not own["noisy"].any() else worth[0] if len(worth) == 1 else ""
             out = {"label": name + f" ({words})" * bool(words), "color": (i := every.index(name))}
             place = known.index(value) if value in known else -1
             kind = self.grid.label(line, value) if place >= 0 else f"no {self.grid.name(line)}"
             if points:
-                out |= {
-                    "style": "none",
-                    "marker": "o" if known else ink.MARKERS[i % len(ink.MARKERS)],
-                }
+                marker = "o" if known else ink.MARKERS[i % len(ink.MARKERS)]
+                out |= {"style": "none", "marker": marker}
                 if known and place < 0:  # the legend has the star with the algorithm
                     return out | {"marker": "*"}
                 few = 0 < len(known) <= len(ink.MARKERS)
@@ -327,7 +331,17 @@ def _notes(
     """The notes under a picture: settings that no title has, what is not proven, the meaning of marks."""
     spread = f"{spread}." * bool(spread and grid.ds.sizes["seed"] > 1)
     alarms = [words for words, fine in _privacy(grid, cells) if not fine]
+    alarms += [words for words in _chosen(grid, cells) if len(words) < BRIEF]
     return [note for note in (*setting, *alarms, spread, *more) if note]
+
+
+def _chosen(grid: Grid, cells: pandas.DataFrame) -> Iterator[str]:
+    """The values that were chosen, of each algorithm."""
+    for axis in grid.about.get("selection", {}).get("over", ()):
+        of = cells.groupby(f"chosen_{axis}")["algorithm"].agg(lambda own: ", ".join(own.unique()))
+        texts = ((v if isinstance(v, str) else number(v), who) for v, who in of.items() if v != "")
+        said = (text + f" ({who})" * (len(of) > 1) for text, who in texts)
+        yield f"Best {grid.name(axis)}: {', '.join(said)}."
 
 
 def _privacy(grid: Grid, cells: pandas.DataFrame) -> list[tuple[str, bool]]:
@@ -345,7 +359,7 @@ def _worth(cells: pandas.DataFrame, by_eps: bool) -> tuple[str, bool]:
     panel states it."""
     cells = cells[cells["noisy"]]
     if not len(cells):
-        return "not private, no noise", False
+        return "Not private, no noise", False
     proven, unproven = cells["proven_eps"], bool(np.isinf(cells["proven_eps"]).any())
     said = ["proven", "stated by the user, not proven", "proven if parts are as declared"]
     how = next((said[i] for i in (1, 2) if (cells["stated"] == i).any()), said[0])
@@ -361,10 +375,11 @@ def _worth(cells: pandas.DataFrame, by_eps: bool) -> tuple[str, bool]:
 def _finished(figure: Figure, what: str, grid: Grid, cells: pandas.DataFrame) -> Figure:
     """The figure with its notes in full, one on each line: those under it, its privacy, what all settings
     share, the selection, missing values, and why an eps is not proven."""
-    more = [note.replace(" eps ", " ε ") for note in remarks(grid)]
+    more = [*map(greek, remarks(grid))]
     under = [note for note in str(figure.get_label()).splitlines() if note not in " ".join(more)]
     every = [f"{grid.heading()}.", *(words for words, _ in _privacy(grid, cells))]
-    under += [words for words in every if words not in under]
+    every += _chosen(grid, cells)
+    under += [words for words in every if words not in (*under, *more)]
     gone = ((cells["lost"] > 0) | (cells["ran"] < grid.ds.sizes["seed"])).sum().item()
     lost = f"No final value: {plural(gone, 'setting')} diverged or did not run." * bool(gone)
     # the hyper-parameters that are no axes and have one value in all settings that have them
@@ -420,16 +435,15 @@ def _front(grid: Grid, rule: Criterion, on: Sheet, setting: list[str]) -> Figure
     rows = found.rows(on)
     panels = [[panel(*each) for each in row] for row in rows]
     each = (part[part["noisy"]].drop_duplicates(WORTH) for row in rows for _, part in row)
-    over = (
-        f"Of {' and '.join(map(grid.name, found.rest))}: all that no other beats in bits and value."
-    )
-    several = "Grey: a front for each protection and ε." * (max(map(len, each)) > 1)
+    rest = " and ".join(map(grid.name, found.rest))
+    over = f"Of {rest}: all that no other beats in bits and value."
+    several = "A front for each protection and ε." * (max(map(len, each)) > 1)
     held = _held(grid, found.cells)
     held = [over] * bool(found.rest) + held
     notes = _notes(grid, found.cells, setting, "Bars: standard error", several, *held)
     whose = "private settings" if found.cells["noisy"].nunique() > 1 else "settings"
     whose += " of one protection and ε" * bool(several)
-    grey = f"Grey: the {whose} that no other of these beats in both bits and value."
+    grey = f"{FRONT}, in grey: the {whose} that no other of these beats in both bits and value."
     what = f"The final value of each setting against the bits that all clients sent.\n{grey}"
     return _finished(ink.picture(on, panels, notes), what, grid, found.cells)
 
@@ -447,8 +461,9 @@ def _marks(
     styles = {what: i for i, what in enumerate(found.protections())}
     for (what, *_), some in rivals.groupby(WORTH, dropna=False, sort=False):
         best, style = some.iloc[front(some["bits"], some["value"], sign)], styles.get(what, 0)
+        kind = FRONT + f" ({IN_SHORT[what]})" * (len(styles) > 1)
         step = Line("", best["bits"], best["value"], None, "#DDDDDD", style, width=4)
-        out.append(step._replace(steps="steps-post"))
+        out.append(step._replace(steps="steps-post", kind=kind * (len(best) > 1)))
     looks = found.looks(own, points=True)
     through = [(look["color"], look.get("kind") if found.rest else None) for look in looks]
     for what in dict.fromkeys(through):
@@ -533,6 +548,15 @@ def _map(grid: Grid, rule: Criterion, on: Sheet, setting: list[str]) -> Figure |
     return _finished(figure, f"The final {grid.name(rule.metric)} of each setting.", grid, cells)
 
 
+def _spent(rows: Any, alongs: Sequence[str]) -> list[str]:
+    """A note where private curves of one panel are drawn against what they spend at unequal rates."""
+    each = (own[own["noisy"] & np.isfinite(own["proven_eps"])] for row in rows for _, own in row)
+    lengths = [own["last_round"].nunique() for own in each if len(own) > 1]
+    equal = [ALONG[n] for n in alongs[1:] if lengths] or ["round"] * (max(lengths, default=1) > 1)
+    note = f"ε is of whole curves: at equal {' or '.join(equal)} they may have spent unequal ε."
+    return [note] * bool(equal)
+
+
 def _squares(ax: Any, here: xarray.Dataset, norm: Any, sign: int, inches: float) -> Any:
     """The squares of one panel, with their values where there is room."""
     colors = "viridis_r" if sign > 0 else "viridis"
@@ -576,7 +600,7 @@ def _curves(grid: Grid, rule: Criterion, on: Sheet, setting: list[str]) -> Figur
     if len(panels[0]) == len(rows) == 1 and abreast:
         panels = [[*itertools.chain(*panels)]]
     spread = "" if grid.per_client(rule.metric) else "Bands: standard error"
-    notes += [OF_CLIENTS] * (not spread)
+    notes += [OF_CLIENTS] * (not spread) + _spent(rows, alongs)
     notes = _notes(grid, found.cells, setting, spread, CROSS * cut, *notes)
     what = f"The {name} against {' and '.join(ALONG[along] for along in alongs)} so far."
     return _finished(ink.picture(on, panels, notes), what, grid, found.cells)
@@ -682,6 +706,8 @@ def curves(
         sent = "uplink_bits" if grid.cells["n"].max() > 1 else "round"  # one client sends nothing
         where["eps_spent"] = alongs if len(runs) > 1 else [sent]
         more.append("ε: of all that was released up to the next evaluated round.")
+    elif len(runs) > 1:
+        more += _spent([[("", grid.cells)]], alongs)
     setting, *others = ([*run.setting()] for run in runs.values())
     common = ", ".join(words for words in setting if all(words in other for other in others))
     name = common if others else f"{grid.cells['algorithm'].item()}: {common}"
@@ -709,7 +735,7 @@ def _said(runs: Mapping[str, Grid], shown: Sequence[str], **how: bool) -> Iterat
     for label, run in runs.items():
         start = f"{label}: " * bool(label)
         words = results.privacy(run.about, **how)
-        yield start + words.replace("eps =", "ε =").replace("delta =", "δ =")
+        yield start + greek(words)
         if run.about["ended"] != "finished":
             yield start + run.about["ended"]
         if not all(np.isfinite(run.ds[name]).all() for name in shown):
@@ -726,10 +752,10 @@ def _drawn(grid: Grid, name: str, along: str, bounds: Sequence[Bound]) -> list[L
         return [o._replace(label=l, color=i, style=i, steps=steps) for i, (o, l) in labels]
     _, behind, own, other = ROWS.get(name, ("", "", "", ""))
     if behind not in grid.ds or (grid.cells["n"].max() == 1 and "client" in behind):
-        return [line._replace(steps=steps)]
+        return [line._replace(steps=steps, **_look(name))]
     (second,) = lines(grid, behind, along).values()
-    second = second._replace(label=other.replace("training", grid.on), color=1, style=1, width=1.0)
-    out = [second, line._replace(label=own)]
+    second = second._replace(label=other.replace("training", grid.on), width=1.0, **_look(other))
+    out = [second, line._replace(label=own, **_look(own))]
     scale = across(grid.ds, along)[0]
     for bound in bounds:
         if bound.metric == name and bound.values is not None:
@@ -737,6 +763,12 @@ def _drawn(grid: Grid, name: str, along: str, bounds: Sequence[Bound]) -> list[L
             look = {"style": 2} if len(x) > 1 else {"style": "none", "marker": "_"}
             out.append(Line(bound.label, x, bound.values, color=GREY, **look))
     return out
+
+
+def _look(what: str) -> dict[str, Any]:
+    """The colour and the style in all panels of a run: the first ones are of all clients' data."""
+    place = next((i for i, word in enumerate(PLACES) if what.startswith(word)), 0)
+    return {"color": place, "style": place % 3}
 
 
 def _spread(values: Any) -> float:

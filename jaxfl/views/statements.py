@@ -29,14 +29,8 @@ def cards(of: Mapping[str, Card]) -> Table:
     """A row for each card, under its label; notes say what the statements protect and rest on."""
     rates = sorted({fpr for card in of.values() for fpr in card.rates}, reverse=True)
     reached = any((card.audited or {}).get("power") for card in of.values())
-    heads = {
-        "label": "",
-        "proven_eps": "proven ε",
-        "delta": "δ",
-        "mu": "μ",
-        "floor": "down to δ",
-        "regret": "regret",
-    }
+    heads = {"label": "", "proven_eps": "proven ε", "delta": "δ", "mu": "μ", "floor": "down to δ"}
+    heads["regret"] = "regret"
     heads |= {f"tpr_{fpr:g}": f"TPR at {100 * fpr:g} % FPR" for fpr in rates}
     heads |= {f"reached_{fpr:g}": f"audit, {100 * fpr:g} %" for fpr in rates if reached}
     rows: list[list[Value]] = []
@@ -72,11 +66,8 @@ def trade_off(card: Card, path: str | Path | None = None, *, title: str = "") ->
     if card.profile:
         eps, delta = np.array(card.profile).T
         lines.append(Line("proven", fpr, power_at(eps, delta, fpr)))
-        lines.append(
-            Line(
-                f"Gaussian, μ = {number(above(card.mu))}", fpr, gdp_power(card.mu, fpr), None, 2, 1
-            )
-        )
+        label = f"Gaussian, μ = {number(above(card.mu))}"
+        lines.append(Line(label, fpr, gdp_power(card.mu, fpr), None, 2, 1))
     if card.claimed is not None and math.isfinite(card.claimed):
         claimed = power_at(np.array([card.claimed]), np.array([card.delta]), fpr)
         lines.append(Line(f"claimed, ε = {number(card.claimed)}", fpr, claimed, None, 1, 3))
@@ -85,9 +76,8 @@ def trade_off(card: Card, path: str | Path | None = None, *, title: str = "") ->
         at = Line("reached by an audit", [*power], [*power.values()], None, "#000000", "none", "o")
         lines.append(at)
     panel = Panel("", "false positive rate", "true positive rate", lines, True, True)
-    notes = [f"ε = {number(above(card.eps))} at δ = {number(above(card.delta))} proven."] * bool(
-        card.profile
-    )
+    proven = f"ε = {number(above(card.eps))} at δ = {number(above(card.delta))} proven."
+    notes = [proven] * bool(card.profile)
     notes += [f"Protected: {card.neighbours}; seen: {card.seen}."] * bool(card.neighbours)
     figure = ink.picture(title, [[panel]], notes)
     if path is not None:

@@ -16,8 +16,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 import numpy as np
 
 from jaxfl.core import display
+from jaxfl.core.display import greek, plain
 from jaxfl.core.errors import printable, require
 from jaxfl.core.links import Links
+from jaxfl.core.params import choice
 from jaxfl.core.params import number as in_range
 from jaxfl.core.progress import plural
 from jaxfl.privacy.claims import above, understates
@@ -137,26 +139,26 @@ class Table(NamedTuple):
         if self.best:
             grid.add_column("", no_wrap=True)
         for column in self.columns:
-            heading, style = Text(printable(column.heading)), "red" * column.alarm
+            heading, style = Text(plain(column.heading)), "red" * column.alarm
             grid.add_column(heading, justify=column.side, style=style)
         for i, words in enumerate(self._rows()):
             star, style = ("*", "bold") if i in self.best else ("", "")
             grid.add_row(*[star] * bool(self.best), *map(Text, words), style=style)
         if self.title:
-            console.print(Text(printable(self.title), "bold"))
+            console.print(Text(plain(self.title), "bold"))
         narrow, options = console.width, console.options.update(width=WIDTH)
         # Columns are not squeezed: a terminal that is too narrow breaks the lines.
         console.width = max(narrow, console.measure(grid, options=options).maximum)
         console.print(grid)
         console.width = narrow
         for note in self.notes:
-            console.print(Text(printable(note)))
+            console.print(Text(plain(note)))
 
     def facts(self) -> dict[str, Any]:
         """``rows`` as dicts with the columns of :meth:`csv`, ``title`` and ``notes``."""
         columns = self._columns()
         rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
-        return {"title": self.title, "rows": rows, "notes": self.notes}
+        return {"title": plain(self.title), "rows": rows, "notes": [*map(plain, self.notes)]}
 
     def to_pandas(self) -> pandas.DataFrame:
         """All digits; an estimate takes two columns, the second ending in ``_se``, ``best`` one of bools.
@@ -175,14 +177,30 @@ class Table(NamedTuple):
         frame = pandas.DataFrame(columns, dtype=object)
         return str(frame.to_csv(index=False, lineterminator="\n"))
 
-    def latex(self) -> str:
-        """A ``tabular`` for the package booktabs; names of the best rows are bold, notes are comments."""
-        sides = "".join(column.side[0] for column in self.columns)
-        head = " & ".join(_latex(column.heading) for column in self.columns) + r" \\"
-        lines = [f"% {printable(note)}" for note in (self.title, *self.notes) if note]
+    def only(self, names: Sequence[str]) -> Table:
+        """The columns with these names, which are those in CSV, in this order."""
+        known = {column.name: column for column in self.columns}
+        for name in names:
+            choice("columns", name, known)
+        return self._replace(columns=tuple(known[name] for name in dict.fromkeys(names)))
+
+    def latex(self, columns: Sequence[str] | None = None) -> str:
+        """A ``tabular`` for the package booktabs; names of the best rows are bold, notes are comments.
+
+        ``columns`` are names as in CSV; by default those whose rows are equal are left to a comment.
+        """
+        equal = [c for c in self.columns if len(c.values) > 1 == len({*c.words()})]
+        same = {c.name: f"{c.heading} = {c.words()[0]}" for c in equal if columns is None}
+        shown = self.only(
+            columns or [c.name for c in self.columns if c.name not in same] or [*same]
+        )
+        held = f"In all rows: {', '.join(same.values())}." * bool(same)
+        sides = "".join(column.side[0] for column in shown.columns)
+        head = " & ".join(_latex(column.heading) for column in shown.columns) + r" \\"
+        lines = [f"% {plain(note)}" for note in (self.title, held, *self.notes) if note]
         lines += [rf"\begin{{tabular}}{{{sides}}}", r"\toprule", head, r"\midrule"]
-        for i, words in enumerate(self._rows()):
-            cells = [_latex(word) for word in words]
+        for i, words in enumerate(shown._rows()):
+            cells = [_latex(greek(word)) for word in words]
             if i in self.best:  # a name alone: a bold number would be the best of its column
                 name = next((cell for cell in cells if cell[:1].isalpha()), "")
                 cells = [rf"\textbf{{{cell}}}" if cell is name else cell for cell in cells]
@@ -195,11 +213,14 @@ class Table(NamedTuple):
         heads += ["loss against rounds"] * drawn
         ends = [[display.sparkline(curve, "loss against rounds")] for curve in self.curves[:ROWS]]
         rows = [
-            [*["*" * (i in self.best)] * bool(self.best), *r] for i, r in enumerate(self._rows())
+            [*["*" * (i in self.best)] * bool(self.best), *map(greek, words)]
+            for i, words in enumerate(self._rows())
         ]
         shown = [[*row, *end] for row, end in zip(rows, ends or [[]] * len(rows), strict=False)]
         more = len(rows) - ROWS
-        notes = [f"{plural(more, 'more row')}: see to_pandas()."] * (more > 0) + [*self.notes]
+        notes = [f"{plural(more, 'more row')}: see to_pandas()."] * (more > 0) + [
+            *map(greek, self.notes)
+        ]
         return display.table(self.title, shown[:ROWS], heads, notes=notes, bold=self.best)
 
     def markdown(self) -> str:
@@ -238,7 +259,7 @@ def _whole(value: Any) -> object:
 
 MATH = {
     "<": "<", ">": ">", "≤": r"\le", "≥": r"\ge", "±": r"\pm", "−": "-", "‖": r"\|", "²": "^2",
-    "ε": r"\varepsilon", "ω": r"\omega", "δ": r"\delta", "σ": r"\sigma", "γ": r"\gamma",
+    "ε": r"\varepsilon", "ω": r"\omega", "δ": r"\delta", "σ": r"\sigma", "γ": r"\gamma", "μ": r"\mu",
     "∇": r"\nabla", "∞": r"\infty",
 }  # fmt: skip
 ESCAPES: dict[str, Any] = {
@@ -351,10 +372,8 @@ def _privacy(grid: Grid, card: bool) -> list[Column]:
         return []
     kept = list(map(eps_words, cells["noisy"], cells["proven_eps"], cells["stated"]))
     claimed = _known(cells["claimed_eps"].where(cells["noisy"]))
-    out = [
-        Column("claimed_eps", "claimed ε", claimed),
-        Column("proven_eps", "proven ε", kept, bound=True),
-    ]
+    out = [Column("claimed_eps", "claimed ε", claimed)]
+    out.append(Column("proven_eps", "proven ε", kept, bound=True))
     stated = [name for name in IN_CARD if card and name in cells]
     out += [Column(name, IN_CARD[name], _known(cells[name]), bound=True) for name in stated]
     out.append(Column("protects", "protects", _protected(cells)))
@@ -378,9 +397,8 @@ def _alarms(cells: pandas.DataFrame) -> dict[str, tuple[Array, str]]:
     less = np.asarray(understates(cells["claimed_eps"].to_numpy(), proven))
     none = np.isinf(proven)
     above = cells["flag"].to_numpy() & ~less & ~broken
-    longest = (
-        f"an example's gradient has norm {cells['broken'].max():.4g} at x0, above gradient_bound"
-    )
+    norm = f"{cells['broken'].max():.4g}"
+    longest = f"an example's gradient has norm {norm} at x0, above gradient_bound"
     return {
         FLAG: (less & ~none, RULE),
         UNPROVEN: (less & none, "the paper's formula claims an eps, and none is proven"),
@@ -440,7 +458,7 @@ def remarks(grid: Grid) -> list[str]:
     chosen, (alone, several) = grid.about.get("selection", {}), publishing(grid)
     notes = [chosen.get("warning", ""), chosen.get("note", "")]
     if not grid.cells["noisy"].any():
-        return [*notes, "Not private: no noise."]
+        return [*notes, "Not private, no noise."]
     whom = grid.protections()  # one of all is in ``alone``
     notes += whom * (len(whom) > 1 or not alone)
     notes += [alone, several * (several not in notes[1]), *grid.proofs()]
@@ -618,8 +636,8 @@ def _guarantees(a: pandas.DataFrame, b: pandas.DataFrame) -> list[list[tuple[Val
     for x, y, d, e, p, q in zip(*sides, *deltas, _protected(a), _protected(b), strict=True):
         known = isinstance(x, float) and isinstance(y, float) and (d, p) == (e, q)
         lines = (
-            ("proven ε", x, y, y - x if known else None),
-            ("δ", d, e, None),
+            ("proven eps", x, y, y - x if known else None),
+            ("delta", d, e, None),
             ("protects", p, q, None),
         )
         noise = (x, y) != ("no noise", "no noise")

@@ -11,18 +11,11 @@ __all__ = ["NAMES", "SYMBOLS", "estimate", "in_units", "number", "prefix", "span
 
 SYMBOLS = {"eps": "ε", "omega": "ω", "delta": "δ", "sigma": "σ", "shift": "γ"}
 NAMES = {
-    "lr": "step size",
-    "clip": "clip bound",
-    "clip_by": "clip by",
-    "share": "share of bits",
-    "batch": "batch size",
-    "utility": "utility (running mean of ‖∇f‖²)",
-    "grad_norm": "gradient norm",
-    "grad_norm_sq": "squared gradient norm",
-    "eps_spent": "proven ε",
-    "loss": "training loss",
+    "lr": "step size", "clip": "clip bound", "clip_by": "clip by", "share": "share of bits",
+    "batch": "batch size", "utility": "utility (running mean of ‖∇f‖²)", "eps_spent": "proven ε",
+    "grad_norm": "gradient norm", "grad_norm_sq": "squared gradient norm", "loss": "training loss",
     "accuracy": "training accuracy",
-}
+}  # fmt: skip
 OF = {"client": "clients", "worst_client": "worst client", "worst_tenth": "worst tenth of clients"}
 for of, who in OF.items():
     for what in ("loss", "accuracy"):

@@ -13,7 +13,7 @@ from matplotlib.mathtext import MathTextParser
 from rows import a_problem
 
 import jaxfl
-from jaxfl.core.display import sparkline, table
+from jaxfl.core.display import greek, plain, sparkline, table
 from jaxfl.core.equations import EQUATIONS, equation_of, latex, rows
 from jaxfl.views.tables import Column, Table
 
@@ -162,3 +162,14 @@ def test_a_table_as_text_is_text_in_a_notebook_too(monkeypatch: pytest.MonkeyPat
     """There rich would display it, and leave the text empty."""
     monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
     assert Table("t", (Column("a", "a", ("b",)),)).text() == "t\na\nb\n"
+
+
+def test_letters_are_greek_in_html_and_words_in_text() -> None:
+    """Options and names of variables are code."""
+    said = "eps = 2 at delta 0.1 by --eps 2, eps_spent and proven_eps"
+    assert greek(said) == "ε = 2 at δ 0.1 by --eps 2, eps_spent and proven_eps"
+    assert plain("ε, δ, ω: proven ε") == "eps, delta, omega: proven eps"
+    shown = Table("ε = 1", (Column("eps", "ε", ("proven eps",)),), ("no eps",))
+    assert shown.text() == "eps = 1\neps\nproven eps\nno eps\n"
+    html = shown._repr_html_()
+    assert ("eps" in html, html.count("ε")) == (False, 4)

@@ -49,9 +49,12 @@ def test_show_a_part(sweep: Path, tmp_path: Path, shell: Shell) -> None:
     text = shell("show", sweep, *where, "--metric", "loss", "--label", "loss=risk", *files).out
     assert r"soteriafl\_sgd" in (tmp_path / "a.tex").read_text()
     assert len(read(file)) == 3
-    assert "ε = 5" in text
+    assert "eps = 5" in text
     assert "risk" in text
     assert {"loss", "loss_se", "chosen_lr"} <= set(read(file)[0])
+    shell("show", sweep, *files, "--columns", "loss", "algorithm", "protects")
+    assert [*read(file)[0]] == ["loss", "loss_se", "algorithm", "protects", "best"]
+    assert r"loss & algorithm & protects \\" in (tmp_path / "a.tex").read_text()
 
 
 def test_show_a_target(sweep: Path, tmp_path: Path, shell: Shell) -> None:
@@ -69,7 +72,9 @@ def test_show_a_run(single: Path, tmp_path: Path, shell: Shell) -> None:
     text = shell("show", single).out
     assert "soteriafl_sgd on data" in text
     values = results.config(jaxfl.load(single / "result.nc"))["values"]
-    assert f"(noise multiplier {values['sigma'] * 4 / values['clip']:.4g})" in text
+    z = values["sigma"] * 4 / values["clip"]
+    assert f"noise multiplier       {z:.4g}: sigma over the most that one record" in text
+    assert "5 of 10 to 12 records" in text
     assert "3 of 8 coordinates" in text
     conditions = results.config(jaxfl.load(single / "result.nc"))["privacy"]["conditions"]
     failed = [str(one) for one in (Condition(*one) for one in conditions) if one.holds is False]
@@ -152,6 +157,7 @@ def test_folders_without_a_result(tmp_path: Path, shell: Shell) -> None:
         ("plot X --format jpg", "format jpg must be one of png, pdf, svg"),
         ("plot X --for poster", "--for poster must be one of paper, slides, notebook"),
         ("plot X --width wide", "--width wide must be a number"),
+        ("show X --columns los", "--columns los must be one of eps, algorithm, "),
         ("plot X --only front", "only front must be one of front-loss, "),
     ],
 )

@@ -24,7 +24,7 @@ from jaxfl.privacy.statements import card
 from jaxfl.views import ink, plots
 from jaxfl.views.cells import Grid, restrict
 from jaxfl.views.ink import PALETTE
-from jaxfl.views.plots import draw, front
+from jaxfl.views.plots import FRONT, draw, front
 from jaxfl.views.selection import select
 from jaxfl.views.tables import table
 
@@ -81,7 +81,10 @@ def test_files_are_written_and_always_the_same(tmp_path: Path) -> None:
         if a.suffix == ".png":  # as wide as one column
             assert imread(a).shape[1] == 990
     assert {*(tmp_path / "b").iterdir()} == {*two, tmp_path / "b" / "1-mine.png"}
-    assert "δ = 0.001, if only this run" in two[-1].read_text()
+    notes = two[-1].read_text()
+    assert "delta = 0.001, if only this run" in notes
+    assert max(map(notes.splitlines().count, filter(None, notes.splitlines()))) == 1
+    assert notes.index("3-curves-loss\n") < notes.index("All pictures\nlogistic on a9a")
     pixels = imread(one[6])[:, :, :3]
     for color in PALETTE[:2]:
         assert (np.abs(pixels - np.array(to_rgb(color))).max(axis=2) < 0.01).sum() > 1000
@@ -144,6 +147,12 @@ def test_what_is_chosen_is_drawn(drawn: dict[str, Figure]) -> None:
     best = ds["loss"].sel(lr=1.0).mean("seed").dropna("round").values[0, 0]
     np.testing.assert_allclose(line.get_ydata(), best)
     assert "the best of 2 values of lr (step size)" in words(shown["curves-loss"])
+    assert "Best step size: 1.\n" in words(shown["curves-loss"])
+    two = grids.grid({"eps": (1.0, 5.0), "lr": (0.1, 1.0)})
+    two["loss"][{"algorithm": 0, "lr": 0}] = 0.0
+    said = "Best step size: 0.1 (soteriafl_sgd), 1 (ldp_sgd)."
+    under = jaxfl.views.figures(two, choose_by="loss")["front-loss"].texts[0].get_text()
+    assert said in under.replace("\n", " ")
     draw(select(ds, "loss").ds, ".")  # an earlier selection keeps its words
     assert "by the lowest final loss" in words(drawn["curves-loss"]).replace("\n", " ")
     draw(ds, ".", choose_by="none")
@@ -209,7 +218,7 @@ def test_an_eps_that_is_not_proven_is_only_claimed(drawn: dict[str, Figure]) -> 
     titles = [ax.get_title() for ax in panels(drawn["curves-loss"])[:2]]
     assert titles == ["ε = 1", "ε = 5"]
     text = words(drawn["curves-loss"])
-    assert "fedsgd: not private, no noise." in text
+    assert "fedsgd: Not private, no noise." in text
     assert "Each ε at δ = 0.001, if only this run is published." in text
     ds["proven_eps"][0, 0] = np.inf
     draw(ds, ".")
@@ -309,7 +318,12 @@ def test_what_adds_no_noise_is_on_no_front(drawn: dict[str, Figure]) -> None:
     (step,) = (line for line in panels(figure)[0].get_lines() if line.get_color() == "#DDDDDD")
     private = ds["loss"].sel(algorithm=list(THREE[:2]), round=20).mean("seed").values
     assert step.get_ydata().min() == pytest.approx(private.min())
-    assert "Grey: the private settings that no other of these beats" in words(figure)
+    assert "Pareto front, in grey: the private settings that no other of these" in words(figure)
+    assert "fedsgd (no noise)" in legend(figure)
+    assert legend(figure).count("Pareto front") == 1
+    draw(ds.assign(noisy=0 * ds["noisy"]), ".")  # of all settings a note says it once
+    assert "(no noise)" not in (text := words(drawn["front-loss"]))
+    assert text.count("Not private, no noise.") == 2  # under the picture and in full
 
 
 def test_a_front_connects_settings_of_one_protection(drawn: dict[str, Figure]) -> None:
@@ -318,7 +332,7 @@ def test_a_front_connects_settings_of_one_protection(drawn: dict[str, Figure]) -
     protects = xarray.zeros_like(ds["flag"], dtype=np.int32)
     for codes in ((1, 1, 1), (1, 2, 1), (2, 2, 14)):  # in messages, in sums, of clients in sums
         draw(ds.assign(protects=protects + xarray.DataArray([*codes], dims="algorithm")), ".")
-        figure, several = drawn["front-loss"], len({*codes}) > 1
+        figure, several, joined = drawn["front-loss"], len({*codes}) > 1, set[int]()
         for ax in panels(figure)[:2]:
             steps = [line for line in ax.get_lines() if line.get_color() == "#DDDDDD"]
             assert len(steps) == len({*codes})
@@ -330,11 +344,14 @@ def test_a_front_connects_settings_of_one_protection(drawn: dict[str, Figure]) -
                 owns = [codes[FIVE[2:].index(name)] == code for name in whose]
                 own = np.array(at)[owns]
                 assert line.get_xydata().tolist() == own[front(*own.T)].tolist()
+                joined |= {code} if len(line.get_xdata()) > 1 else set()
         words_of = {1: "record, messages", 2: "record, sums", 14: "client, sums"}
         pairs = zip(FIVE[2:], codes, strict=True)
         named = [name + f" ({words_of[code]})" * several for name, code in pairs]
         assert legend(figure)[:3] == legend(drawn["curves-loss"])[:3] == named
-        assert ("a front for each protection" in words(figure)) == several
+        assert ("A front for each protection" in words(figure)) == several
+        fronts = {f"Pareto front ({words_of[code]})" for code in joined} if several else {FRONT}
+        assert {name for name in legend(figure) if FRONT in name} == fronts
 
 
 def test_a_picture_says_the_eps_that_it_is_cut_to(
@@ -531,6 +548,10 @@ def test_data_are_drawn_as_they_are(ds: xarray.Dataset) -> None:
     assert not figure.legends
     names = [sorted(text.get_text() for text in ax.texts) for ax in figure.axes]
     assert names == [["all clients", "worst client"], ["test", "training"], []]
+    colors = {text.get_text(): text.get_color() for ax in figure.axes for text in ax.texts}
+    assert colors["all clients"] == colors["training"]
+    own = {*colors.values(), figure.axes[2].get_lines()[0].get_color()}
+    assert len(own) == 4  # all, worst, test, and eps: none has another's
     assert figure.axes[1].get_ylabel() == "accuracy"
     alone = changed(
         ds, facts=results.config(ds)["facts"] | {"n": 1}
@@ -553,13 +574,13 @@ def test_no_claim_without_a_guarantee(ds: xarray.Dataset) -> None:
     for history, said, eps in (
         ({"settings": settings, "privacy": none}, unclipped, ""),
         ({"settings": settings}, f"{proven}says ", "ε = 20, "),
-        ({"privacy": none | {"claimed": 3.0}}, f"no eps proven, where {claims}", ""),
+        ({"privacy": none | {"claimed": 3.0}}, f"no ε proven, where {claims}", ""),
         ({"privacy": flagged}, f"{proven}claims only 3 for this noise, outside", "ε = 9"),
     ):
         other = changed(ds, **history)
         text = words(plots.curves(other if eps else other.drop_vars("eps_spent")))
         assert said in text
-        assert eps in text if eps else "ε" not in text
+        assert eps in text if eps else "ε =" not in text
     bare = changed(ds, privacy=None).drop_vars("eps_spent")
     assert "b: not private: no noise." in words(plots.curves([("a", ds), ("b", bare)]))
 
@@ -579,6 +600,19 @@ def test_eps_is_drawn_where_it_is_proven(ds: xarray.Dataset) -> None:
         np.testing.assert_array_equal(lines[1].get_ydata(), 3 * ds["eps_spent"])
         np.testing.assert_allclose(lines[1].get_xdata(), more[x] / scale)
     assert figure.axes[4].get_ylabel() == "proven ε"
+
+
+@pytest.mark.parametrize(("algorithms", "several"), [(THREE[:2], True), (THREE[1:], False)])
+def test_curves_say_that_they_spent_unequal_eps(algorithms: Any, several: bool) -> None:
+    """Where a panel has several private curves of unequal bits or rounds, and only there."""
+    ds = grids.grid({"eps": (1.0,), "omega": (1.0, 9.0)}, algorithms=algorithms)
+    said, text = "ε is of whole curves: at equal ", words(jaxfl.views.figures(ds)["curves-loss"])
+    assert (f"{said}uplink they may" in text) == (said in text) == several
+    cells = Grid.of(ds).cells
+    assert not plots._spent([[("", cells)]], ["round"])
+    longer = cells.assign(last_round=[20, 40, 60][: len(cells)])
+    (note,) = plots._spent([[("", longer)]], ["round"]) or [""]
+    assert note.startswith(f"{said}round they may") == several
 
 
 def test_several_runs_are_told_apart(ds: xarray.Dataset) -> None:

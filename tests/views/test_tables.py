@@ -111,7 +111,7 @@ def test_the_best_row_of_each_group(ds: xarray.Dataset) -> None:
         group = [row for row in rows if row["eps"] == eps and row["loss"]]
         best = min(group, key=lambda row: float(row["loss"]))
         assert [row for row in group if row["best"] == "1"] == [best]
-    assert "* lowest final loss of the rows with the same ε." in table(ds).text()
+    assert "* lowest final loss of the rows with the same eps." in table(ds).text()
     rows = read(table(select(ds, "max:utility", over=()).ds))
     group = {float(row["utility"]): row["best"] for row in rows if row["eps"] == "5"}
     assert [value for value, best in group.items() if best == "1"] == [max(group)]
@@ -132,6 +132,7 @@ def test_what_an_eps_protects_is_said_and_only_equals_compete(a_run: jaxfl.Run) 
     assert "of the rows with the same protection." in shown.text()
     who = "private_local_sgd: ε protects one record of one client, replaced by another, from an adversary"
     assert f"{who} who sees only the sum of the clients' messages." in shown.notes
+    assert shown.title == "logistic on data, 5 clients of 10 to 12 records, ε = 2, 1 seed"
     (one,) = read(table(a_run.dataset()))
     assert one["protects"] == "record, messages"
     assert len({*IN_SHORT.values()}) == len(IN_SHORT)
@@ -156,8 +157,8 @@ def test_alarms(ds: xarray.Dataset) -> None:
     assert "flag" not in quiet.csv()
     assert {row["proven_eps"] for row in rows if row["algorithm"] == "fedsgd"} == {"no noise"}
     bare = table(restrict(ds, {"algorithm": "fedsgd"})).text()
-    assert "ε" not in bare
-    assert "Not private: no noise." in bare
+    assert "eps" not in bare
+    assert "Not private, no noise." in bare
     broken, unproven = ds.copy(deep=True), ds.copy(deep=True)
     broken["broken"][1], broken["flag"][1] = 2.5, 1
     flags = {(row["algorithm"], row["flag"]) for row in read(table(broken))}
@@ -250,6 +251,18 @@ def test_latex_is_escaped() -> None:
     assert text.index(r"\toprule") < text.index(r"\midrule") < text.index(r"\bottomrule")
 
 
+def test_latex_has_the_columns_that_are_named_or_that_differ() -> None:
+    same = Column("d", "δ", (0.1, 0.1))
+    found = Table("t", (Column("a", "a", ("x", "y")), same, Column("b", "b", (1.0, 2.0))))
+    assert r"a & b \\" in (text := found.latex())
+    assert "% In all rows: delta = 0.1.\n" in text
+    assert r"b & $\delta$ \\" in (text := found.latex(columns=["b", "d"]))
+    assert "In all rows" not in text
+    one = Table("t", tuple(c._replace(values=c.values[:1]) for c in found.columns))
+    assert r"a & $\delta$ & b \\" in one.latex()  # a single row has all
+    refused(lambda: found.latex(["B"]), "columns = 'B' must be one of a, d, b")
+
+
 def rows_of(found: Table, metric: str) -> list[dict[str, Any]]:
     names = [column.name for column in found.columns]
     values = zip(*(column.values for column in found.columns), strict=True)
@@ -302,7 +315,7 @@ def test_two_eps_are_compared_where_they_protect_the_same() -> None:
         f"{who} only the sum of the clients' messages.",
     ]
     for found, other, difference in ((alike, "messages", -0.5), (unlike, "sums", None)):
-        assert [row["difference"] for row in rows_of(found, "proven ε")] == [difference] * 2
+        assert [row["difference"] for row in rows_of(found, "proven eps")] == [difference] * 2
         sides = [(row["a A"], row["b B"]) for row in rows_of(found, "protects")]
         assert sides == [("record, messages", f"record, {other}")] * 2
         assert not found.best
@@ -313,17 +326,19 @@ def test_two_eps_are_compared_where_they_protect_the_same() -> None:
     assert "neither side is the better one" in unlike.text()
     assert "neither side" not in alike.text()
     later = compare(a, b.assign(protects=a["protects"], delta=a["delta"] * 10))
-    assert [row["difference"] for row in rows_of(later, "proven ε")] == [None] * 2
-    assert len(rows_of(later, "δ")) == 2
-    assert not rows_of(alike, "δ")
+    assert [row["difference"] for row in rows_of(later, "proven eps")] == [None] * 2
+    assert len(rows_of(later, "delta")) == 2
+    assert not rows_of(alike, "delta")
 
 
 def test_what_is_on_one_side_only() -> None:
     a = grids.grid({"eps": (1.0, 5.0), "omega": (1.0, 9.0)})
     b = grids.grid({"eps": (1.0, 10.0), "omega": (1.0 + 1e-12, 9.0)}, problem="adult")
     text = compare(a, b, names=("a", "b")).text()
-    assert "Only in a: soteriafl_sgd, ε = 5, ω = 1; " in text
-    only = "soteriafl_sgd, ε = 10, ω = 1; soteriafl_sgd, ε = 10, ω = 9; ldp_sgd, ε = 10."
+    assert "Only in a: soteriafl_sgd, eps = 5, omega = 1; " in text
+    only = (
+        "soteriafl_sgd, eps = 10, omega = 1; soteriafl_sgd, eps = 10, omega = 9; ldp_sgd, eps = 10."
+    )
     assert f"Only in b: {only}" in text
     assert "a and b: 3 common settings" in text
     assert "Different problem: a9a in a, adult in b." in text
