@@ -169,7 +169,7 @@ def test_letters_are_greek_in_html_and_words_in_text() -> None:
     said = "eps = 2 at delta 0.1 by --eps 2, eps_spent and proven_eps"
     assert greek(said) == "ε = 2 at δ 0.1 by --eps 2, eps_spent and proven_eps"
     assert plain("ε, δ, ω: proven ε") == "eps, delta, omega: proven eps"
-    shown = Table("ε = 1", (Column("eps", "ε", ("proven eps",)),), ("no eps",))
-    assert shown.text() == "eps = 1\neps\nproven eps\nno eps\n"
+    shown = Table("ε = 1", (Column("eps", "ε", ("proven eps",)),), ("no eps, ε = 2",))
+    assert shown.text() == "eps = 1\neps\nproven eps\nno eps, eps = 2\n"
     html = shown._repr_html_()
-    assert ("eps" in html, html.count("ε")) == (False, 4)
+    assert ("eps" in html, html.count("ε")) == (False, 5)
