@@ -411,7 +411,7 @@ def frame(on: Sheet, height: float, key: Mapping[str, Line], notes: Sequence[str
 
     width = on.width or FULL
     titles = textwrap.wrap(on.title, int(width / (CHARACTER * TITLE)))
-    lines = textwrap.wrap(" ".join(notes) * on.noted, int(width / (0.9 * CHARACTER * SMALL)))
+    lines = textwrap.wrap(" ".join(notes) * on.noted, int(width / (0.915 * CHARACTER * SMALL)))
     wide = [HANDLE + CHARACTER * SMALL * len(name) for name in key]
     fits = (n for n in range(len(key), 1, -1) if sum(map(max, np.array_split(wide, n))) <= width)
     columns = next(fits, 1)  # each as wide as its longest entry

@@ -323,7 +323,7 @@ def test_what_adds_no_noise_is_on_no_front(drawn: dict[str, Figure]) -> None:
     assert legend(figure).count("Pareto front") == 1
     draw(ds.assign(noisy=0 * ds["noisy"]), ".")  # of all settings a note says it once
     assert "(no noise)" not in (text := words(drawn["front-loss"]))
-    assert text.count("Not private, no noise.") == 2  # under the picture and in full
+    assert text.replace("\n", " ").count("Not private, no noise.") == 2  # below it and in full
 
 
 def test_a_front_connects_settings_of_one_protection(drawn: dict[str, Figure]) -> None:
