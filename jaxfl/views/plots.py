@@ -698,7 +698,9 @@ def curves(
     shown = list(dict.fromkeys(["loss", second, *drawn] if metrics is None else metrics))
     grid.check(*shown, clients=True)
     brief = [f"{words}." for words in _said(runs, shown, claim=False, whom=False)]
-    more = [bound.note for bound in bounds] + [OF_CLIENTS] * any(map(grid.per_client, shown))
+    more = [f"{bound.note.rstrip('.')}." for bound in bounds if bound.note] + [OF_CLIENTS] * any(
+        map(grid.per_client, shown)
+    )
     rate = [float(run.ds["uplink_bits"].max() / run.ds["round"].max()) for run in runs.values()]
     alongs = ["round", "uplink_bits"] if max(rate) > min(rate) else ["round"]
     where = dict.fromkeys(shown, alongs)
