@@ -31,7 +31,7 @@ from jaxfl.engine.plan import KEPT, Options
 from jaxfl.engine.progress import Plan, Progress, show
 from jaxfl.engine.results import RESULT
 from jaxfl.engine.session import How, check_names
-from jaxfl.engine.simulate import Run, base_key, options_of, simulated
+from jaxfl.engine.simulate import Run, base_key, longer, options_of, simulated
 from jaxfl.engine.sweep import swept
 from jaxfl.privacy.events import Kind
 from jaxfl.views.bounds import bounds, possible
@@ -214,7 +214,8 @@ class _Grid:
                 setup.noise,
                 setup.metrics_on,
             )
-            self.grid = _with_sources(grid, study.assumed)
+            grid = _with_sources(grid, study.assumed)
+            self.grid = grid if setup.until is None else longer(grid, setup.until)
         return self.grid
 
     def _with_parameters(self, f: Callable[..., Any], axis: str, *more: str) -> Callable[..., Any]:

@@ -228,22 +228,25 @@ def larger(old: Study, more: Study, folder: str) -> Study:
     """A study with what is added to it; raise for an option that cannot be."""
     begun, axes = dataclasses.asdict(Setup()), options(Setup)
     added = "leave it out: values, algorithms, seeds and rounds can be added"
-    left = f"{folder} left {{}} to its default, which other values cannot join"
+    left = f"{folder} was begun without {{}}, and no value can be added to its default"
     begin = "begin another, with --out instead of --extend"
     lists, numbers = dict(old.options), dict(old.numbers)
     for name, values in more.options.items():
-        before = old.options.get(name, [begun[name]])
+        before = values if name == "until" else old.options.get(name, [begun[name]])
         if axes[name].many != "axis":
             fixed = f"{flag(name)} {values[0]} does not go with --extend {folder}"
             require(before == values, fixed, added)
         default = left.format(flag(name))
         require(before != [None] or values == [None], default, begin)
         lists[name] = [*dict.fromkeys([*before, *values])] if axes[name].many == "axis" else values
+    if "rounds" in more.numbers and "until" not in more.options:
+        lists.pop("until", None)
     fixed = f"--unpaired does not go with --extend {folder}"
     require(more.paired or not old.paired, fixed, "leave it out")
     for name, values in more.numbers.items():
         before = numbers.get(name, [])
-        require(before or name == "rounds", left.format(flag(name)), begin)
+        same = ", or continue with the same noise with --until T" * (name == "sigma")
+        require(before or name == "rounds", left.format(flag(name)), begin + same)
         longer = name == "rounds" and len(before) < 2 and len(values) == 1
         numbers[name] = values if longer else [*dict.fromkeys([*before, *values])]
     assumed = {name: said for name, said in old.assumed.items() if name not in more.numbers}

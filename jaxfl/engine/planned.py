@@ -5,7 +5,8 @@ from __future__ import annotations
 import functools
 import itertools
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -170,16 +171,26 @@ class Planned:
                     found.setdefault(T, {}).setdefault((read, key), []).append(one)
         return found
 
-    def repeats(self) -> bool:
-        """Whether a run begins again with the key, and so with multiples of the noise, of a shorter one."""
-        ran = {key for runs in self._reached.values() for _, key in runs}
-        for number, chunk in self.chunks.items():
-            if chunk.after or self.store.saved(number) or ran.isdisjoint(self._keys(chunk)):
-                continue
-            cells = self.program(number).cells
-            if any(noisy(self.study(chunk).algorithm, cells[c].values) for c in chunk.cells):
-                return True
-        return False
+    def repeated(self, numbers: Iterable[int]) -> int:
+        """The runs of these chunks with the key, and so multiples of the noise, of a shorter one."""
+        past = defaultdict[tuple[str, str], set[tuple[int, str]]](set)
+        for number, line in enumerate(self.store.chunks):
+            if number not in self.chunks and self.store.ran(number):
+                cells = self.store.programs[line["program"]]["cells"]
+                for c, key in itertools.product(line["cells"], line["keys"]):
+                    _, setting, T, read = cells[c]
+                    past[setting, key].add((T, read))
+
+        def differs(program: Program, c: int, key: str) -> bool:
+            study, cell = self.grid.studies[program.study], program.cells[c]
+            before = past[self.names[program.study][program.places[c]].setting, key]
+            others = any(trail(study, cell, self.options, T) != read for T, read in before)
+            return others and noisy(study.algorithm, cell.values)
+
+        some = [(self.program(n), self.chunks[n]) for n in numbers if past]
+        return sum(
+            differs(p, *run) for p, a in some for run in itertools.product(a.cells, self._keys(a))
+        )
 
     def _keys(self, chunk: Chunk) -> list[str]:
         return [self.words[s] for s in chunk.seeds]

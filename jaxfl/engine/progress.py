@@ -33,6 +33,7 @@ class Plan(NamedTuple):
     states: int  # of them, from which runs continue when they are extended by rounds
     finished: int  # runs of chunks that are done
     continued: int  # runs that begin where shorter ones of the folder end
+    again: int  # runs that begin again, with the key of a shorter one: no eps holds for both
     left: int  # runs, those to continue included
     evaluation: float  # share of the evaluations in the counted work that is left
     each: float  # times this work, if each round were evaluated
@@ -45,7 +46,9 @@ class Plan(NamedTuple):
         if not self.left:
             return f"done: all {plural(self.runs, 'run')}; left: nothing\n{result}"
         chunks = plural(self.chunks, "chunk")
-        continued = f" ({self.continued:,} to continue)" if self.continued else ""
+        kinds = {"to continue": self.continued, "to begin again": self.again}
+        parts = ", ".join(f"{count:,} {kind}" for kind, count in kinds.items() if count)
+        continued = f" ({parts})" * bool(parts)
         left = (
             f"{plural(self.left, 'run')}{continued} in "
             f"{plural(len(self.programs), 'compilation')}, about "

@@ -172,6 +172,8 @@ def assumed(about: Mapping[str, Any]) -> str:
     """The assumptions of a proven or stated eps, in words; empty where there is none."""
     found = about["privacy"]
     said: str = "" if found is None else found.get("assumes", "")  # older files have none
+    if said and about.get("repeated"):
+        said += "; the shorter run that this folder held did, and no eps holds for both"
     return said if said and math.isfinite(float(found["proven"])) else ""
 
 

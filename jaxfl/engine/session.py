@@ -24,7 +24,7 @@ from jaxfl.core.hosts import on_host
 from jaxfl.core.memory import HOST, check_fits
 from jaxfl.core.params import at_most_one, number, whole
 from jaxfl.core.programs import keep_programs
-from jaxfl.core.progress import watching
+from jaxfl.core.progress import plural, watching
 from jaxfl.core.types import Info, Origin
 from jaxfl.engine import loop, trackers
 from jaxfl.engine.callbacks import Callback, Watch
@@ -215,12 +215,14 @@ def _plan(planned: Planned, fit: _Fit, how: How, alone: bool) -> list[int]:
         "name another folder, or add these to it with {extend}",
         suggested={"extend": True},
     )
-    # Where runs share their draws, statements say so already.
-    lone = alone or not planned.options.paired
-    if how.extend and begun and lone and planned.repeats():
-        words = "A run begins again, with other noise and the key of the shorter run: no eps holds for both"
-        way = "give {sigma} to continue with the same noise, or name another folder"
-        warnings.warn(JaxflWarning(words, way, suggested={"sigma": None}), stacklevel=4)
+    new = [n for n in planned.current if not store.ran(n) and not planned.chunks[n].after]
+    if again := planned.repeated(new):
+        who = "A run begins" if alone else f"{plural(again, 'run')} begin{'s' * (again == 1)}"
+        words = f"{who} again, with the key of a shorter run but other noise or schedules"
+        words += ", and no eps holds for both"
+        same = "continue with the same noise by Run.extend, or by `jaxfl run --extend DIR --until T`, or "
+        way = same * alone + "compute in another folder, with a key or a seed of its own"
+        warnings.warn(JaxflWarning(words, way), stacklevel=4)
     size = sum(_bytes(planned, n) for n in planned.current)
     way = "evaluate less often, or divide them"
     check_fits("The results of these runs", COPIES * size, way)
@@ -229,7 +231,7 @@ def _plan(planned: Planned, fit: _Fit, how: How, alone: bool) -> list[int]:
     kept = store.reserve(size, sum(state[c.program] * c.runs for c in some), alone)
     todo = [n for n in planned.current if store.read(n) is None]
     if how.announce is not None:
-        how.announce(_announced(planned, todo, fit, (size + kept, kept)))
+        how.announce(_announced(planned, todo, fit, (size + kept, kept), again))
     if todo and begun:
         planned.check_draws()
     store.write_list(planned.about())
@@ -263,6 +265,7 @@ def _about(planned: Planned, found: Mapping[int, Arrays | None]) -> dict[str, An
     words = planned.options.words()
     return {
         "ended": "finished" if whole else "unfinished",
+        "repeated": planned.repeated(planned.current),
         **{name: words[name] for name in REPORTED_OPTIONS},
         "settings": published(shared, planned.keys[0]),
         "facts": _common(facts, ("n", "m", "m_max", "d")),
@@ -390,7 +393,9 @@ def _bytes(planned: Planned, number: int) -> int:
     return 8 * chunk.runs * (number_of_looks(program, chunk) * each + model)
 
 
-def _announced(planned: Planned, todo: Sequence[int], fit: _Fit, disk: tuple[int, int]) -> Plan:
+def _announced(
+    planned: Planned, todo: Sequence[int], fit: _Fit, disk: tuple[int, int], again: int
+) -> Plan:
     """The plan of the runs that are left, before anything is compiled."""
     left = [(planned.chunks[n], planned.program(n)) for n in todo]
     works = [work(program, chunk) for chunk, program in left]
@@ -411,6 +416,7 @@ def _announced(planned: Planned, todo: Sequence[int], fit: _Fit, disk: tuple[int
         *disk,
         planned.grid.runs - runs,
         sum(chunk.runs for chunk, _ in left if chunk.after),
+        again,
         runs,
         seen / max(rounds + seen, 1.0),
         (rounds + every) / max(rounds + seen, 1.0),

@@ -39,7 +39,7 @@ from jaxfl.engine.stopping import Limits
 from jaxfl.problems.identity import dtype
 from jaxfl.rounds.blocks import start
 
-__all__ = ["Metric", "Progress", "Run", "base_key", "options_of", "simulate", "simulated"]
+__all__ = ["Metric", "Progress", "Run", "base_key", "longer", "options_of", "simulate", "simulated"]
 
 
 @dataclasses.dataclass(repr=False)
@@ -105,16 +105,23 @@ class Run(Record):
         late = f"lies before round {t}, which this run has reached already"
         require(t <= rounds, late, "ask for more", rounds=rounds)
         found = self.computed.planned
-        study = found.grid.studies[0]
-        cell = study.cells[0]._replace(rounds=rounds)
-        # raises for more samples than a client has, and for a schedule that ends with the planned rounds
-        facts, kind = self.facts._replace(rounds=rounds), dtype(self.problem)
-        build(self.algorithm, self.values, facts, kind, rounds)
-        grid = found.grid._replace(studies=(study._replace(cells=(cell,)),))
+        grid = longer(found.grid, rounds)
         stop = stopping.read(more.pop("stop", None), found.options.metrics_on)
         options, how = found.options._replace(stop=stop), How(extend=True, **more)
         store = found.store.detached()
         return _run(computed(lambda: grid, lambda _: found.base, options, how, True, store))
+
+
+def longer(grid: Grid, rounds: int) -> Grid:
+    """The grid of one run with its hyper-parameters, but until this round."""
+    (study,) = grid.studies
+    (cell,) = study.cells
+    least = "names a round before the last that was planned"
+    require(rounds >= cell.rounds, least, f"give at least {cell.rounds}", until=rounds)
+    # raises for more samples than a client has, and for a schedule that ends with the planned rounds
+    facts, kind = cell.facts._replace(rounds=rounds), dtype(study.problem)
+    build(study.algorithm, cell.values, facts, kind, rounds)
+    return grid._replace(studies=(study._replace(cells=(cell._replace(rounds=rounds),)),))
 
 
 def base_key(key: Key | None, taker: str, several: str, seeded: bool) -> Base:

@@ -214,6 +214,11 @@ class Store(contextlib.ExitStack):
         else:
             replace(self.state(number), lambda file: checkpoint.put(file, found))
 
+    def ran(self, number: int) -> bool:
+        """Whether something of a chunk was computed."""
+        files = () if self.folder is None else (self.chunk(number), self.state(number))
+        return number in {*self.memory, *self.states} or any(file.exists() for file in files)
+
     def saved(self, number: int) -> Content | None:
         """The last checkpoint of a chunk; None if it is missing, damaged, or of another version."""
         if self.folder is None:

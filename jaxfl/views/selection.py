@@ -160,6 +160,10 @@ def publishing(grid: Grid) -> tuple[str, str]:
     """Sentences about the coverage of a run's proven eps, and about publishing several runs."""
     several = bool(_proven(grid.cells).sum() * grid.ds.sizes["seed"] > 1)
     own, deltas = ", if only this run is published" * several, grid.cells["delta_of_eps"].dropna()
+    if grid.about.get("repeated"):  # older files do not say it
+        own = (
+            ", unless another run is published, such as the shorter one with its key in this folder"
+        )
     each = " to ".join(
         number(above(delta)) for delta in dict.fromkeys((deltas.min(), deltas.max()))
     )
@@ -259,7 +263,7 @@ def _note(grid: Grid, found: Grid, rule: Criterion, over: tuple[str, ...], lost:
         said.append(f"At most {left} because {why}")
     if proven.any() and publishing(found)[1]:
         said.append(SHARED)
-    elif proven.any() and {*over} == {*TUNED} & {*grid.axes}:
+    elif proven.any() and {*over} == {*TUNED} & {*grid.axes} and not grid.about.get("repeated"):
         counts = cells["candidates"][proven] * seeds
         if (cells["tried"][proven] == counts).all():  # where the sweep computed their eps
             eps, many = span(cells["eps_of_choice"][proven]), span(counts)

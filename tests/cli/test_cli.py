@@ -302,6 +302,30 @@ def test_more_rounds(finished: Path, shell: Shell) -> None:
     assert "lies before round 34" in shell("run --rounds 12 --extend", finished, status=2).err
 
 
+def test_more_rounds_with_the_same_noise(tmp_path: Path, shell: Shell) -> None:
+    """As Run.extend; more rounds with a given eps begin again, and the summary says it."""
+    out = tmp_path / "a"
+    shell("run ldp_sgd", SYNTHETIC, "--eps 2 --rounds 8 --eval-every 1 --no-plot --out", out)
+    before, told = jaxfl.load(out)["loss"].values, shell("account", out, "--rounds 12").out
+    assert "(1 to begin again)" in (shown := shell("run --plan --rounds 12 --extend", out).err)
+    assert "no eps holds for both: continue" in shown
+    assert "--until T`" in shown
+    refused = {
+        "--sigma 4": "or continue with the same noise with --until T",
+        "--until 4": "at least 8",
+    }
+    for words, says in refused.items():
+        assert says in shell("run --rounds 8 --extend", out, words, status=2).err
+    shell("run --quiet --no-plot --until 12 --extend", out)
+    assert shell("account", out).out == told
+    found = jaxfl.load(out)["loss"].values
+    assert (len(found), found[:9].tolist()) == (13, before.tolist())
+    shell("run --quiet --no-plot --resume", out)
+    assert "used that key" not in shell("show", out).out
+    shell("run --quiet --no-plot --rounds 12 --extend", out)
+    assert "the shorter run that this folder held did, and no eps" in shell("show", out).out
+
+
 class Callback:
     """Python calls its end, and what that raises is lost."""
 
@@ -409,7 +433,7 @@ MISTAKES = {
     "sweep --resume FINISHED": "holds a run, and no sweep: continue with `jaxfl run --resume",
     "run --resume FINISHED --rounds 12": "--rounds does not go with --resume",
     "run --extend FINISHED --lr 0.1": "--extend adds rounds alone: for --lr 0.1 begin another",
-    "run --extend FINISHED --eps 4": "left --eps to its default, which other values cannot join",
+    "run --extend FINISHED --eps 4": "was begun without --eps, and no value can be added",
     "run ldp_sgd --graph ring": "no part of ldp_sgd named 'graph'",
     "run ldp_sgd --choose-by loss": "--choose-by is an option of `jaxfl sweep`",
     "run --seeds 2": "--seed has 2 values",

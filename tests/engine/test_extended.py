@@ -101,9 +101,18 @@ def test_longer_runs_continue(calls: Calls, tmp_path: Path) -> None:
 def test_runs_whose_noise_follows_from_the_rounds_begin_again(calls: Calls, tmp_path: Path) -> None:
     job(tmp_path, EPS)
     calls.clear()
-    found = job(tmp_path, EPS, LONGER, extend=True)
+    plans: list[Plan] = []
+    with pytest.warns(
+        JaxflWarning, match=f"^{CELLS * 2} runs begin again, .* no eps holds for both"
+    ):
+        found = job(tmp_path, EPS, LONGER, extend=True, announce=plans.append)
     assert calls.spent == CELLS * 2 * LONGER
+    assert "(8 to begin again)" in str(plans[0])
     agree(found, job(None, EPS, LONGER))
+    notes = " ".join(jaxfl.views.table(found).notes)
+    assert "such as the shorter one with its key" in notes
+    assert "only this run" not in notes
+    job(tmp_path, {**EPS, "lr": [0.1, 0.2, 0.3]}, LONGER, extend=True)  # 0.3 has no shorter runs
 
 
 @pytest.mark.parametrize("given", [{"eps": 4.0}, {"sigma": 0.1}])
@@ -123,7 +132,8 @@ def test_runs_with_a_schedule_over_all_rounds_begin_again(calls: Calls, tmp_path
     job(tmp_path, grid)
     calls.clear()
     plans: list[Plan] = []
-    found = job(tmp_path, grid, LONGER, extend=True, announce=plans.append)
+    with pytest.warns(JaxflWarning, match="^2 runs begin again, with the key of a shorter run"):
+        found = job(tmp_path, grid, LONGER, extend=True, announce=plans.append)
     assert plans[0].continued == 4
     assert calls.spent == 4 * (LONGER - T) + 2 * LONGER
     agree(found, job(None, grid, LONGER))
