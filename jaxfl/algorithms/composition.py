@@ -200,6 +200,12 @@ def _check(name: str, body: AnyBody) -> None:
     )
     for role, ways in WAYS.items():
         choice(role, getattr(body, role), ways)
+    twice = body.clip != "example" and body.local is None and body.estimator.clips
+    why = (
+        f"whose estimator {body.estimator.name!r} clips every example already: give it "
+        "clip_examples=False, as in minibatch(sampler, clip_examples=False)"
+    )
+    applies(not twice, name, why, clip=body.clip)
     networked = "graph" in body.roles
     why = "whose clients have no neighbours to share noise with: take jaxfl.parts.mechanisms.gaussian()"
     applies(networked or not body.mechanism.coupled, name, why, mechanism=body.mechanism)

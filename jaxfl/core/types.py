@@ -803,6 +803,7 @@ class Estimator(NamedTuple):
             remembered; nothing is claimed elsewhere.
         assume: host: (theory.Setting, values) -> the constants of SoteriaFL's Assumption 3, as a
             theory.soteriafl.Estimator; None: not known.
+        clips: whether each example is clipped already; a body that clips whole estimates refuses the part.
     """
 
     name: str
@@ -814,6 +815,7 @@ class Estimator(NamedTuple):
     points: int | None = None
     sensitivity: Callable[[Values], Any] | None = None
     assume: Callable[..., Any] | None = None
+    clips: bool = False
 
 
 def _normal(key: Key, std: Array, like: Array) -> Array:

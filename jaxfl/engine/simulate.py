@@ -14,7 +14,7 @@ import numpy as np
 from jaxfl.algorithms.registry import one_algorithm
 from jaxfl.algorithms.resolution import NOISES, build
 from jaxfl.core.checks import one_key, one_problem, untraced
-from jaxfl.core.errors import InputError, require
+from jaxfl.core.errors import InputError, JaxflWarning, require
 from jaxfl.core.hosts import on_host
 from jaxfl.core.meshes import own_settings
 from jaxfl.core.params import choice, whole
@@ -37,6 +37,7 @@ from jaxfl.engine.runs import Record, noisy
 from jaxfl.engine.session import Computed, How, check_names, computed, report_failures
 from jaxfl.engine.stopping import Limits
 from jaxfl.problems.identity import dtype
+from jaxfl.problems.public import beyond
 from jaxfl.rounds.blocks import start
 
 __all__ = ["Metric", "Progress", "Run", "base_key", "longer", "options_of", "simulate", "simulated"]
@@ -59,6 +60,11 @@ class Run(Record):
         """The model as its own parameter pytree."""
         with own_settings(self.problem, self.state):
             return self.problem.model.unravel(self.algorithm.output(self.state))
+
+    def advice(self) -> list[JaxflWarning]:
+        """Those of a record, and one for a model outside its constraint set."""
+        who = f"{self.algorithm.name} on {self.problem.name}"
+        return super().advice() + beyond(self.problem.model.project, self.x, who)
 
     def dataset(self) -> Any:
         """The run as a labelled ``xarray.Dataset``."""

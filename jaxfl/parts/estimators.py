@@ -56,7 +56,11 @@ def bound(hp: Hyper, clip_examples: bool) -> Array:
 
 @made
 def minibatch(sampler: Sampler, clip_examples: bool = True) -> Estimator:
-    """g_i = sum_j weight_j clip grad f_ij(x): full gradient or minibatch, as the sampler says."""
+    """g_i = sum_j weight_j clip grad f_ij(x): full gradient or minibatch, as the sampler says.
+
+    Every example is clipped.  A body with ``clip="batch"`` or ``clip="client"`` clips g_i as a whole and
+    takes ``clip_examples=False``.
+    """
 
     def terms(shared: PyTree, x: Array, hp: Hyper) -> tuple[Term, ...]:
         return (Term(1.0, (x,), (1.0,), bound(hp, clip_examples)),)
@@ -68,6 +72,7 @@ def minibatch(sampler: Sampler, clip_examples: bool = True) -> Estimator:
         params=(CLIP,),
         points=1,
         sensitivity=declared("Mean", clip_examples),
+        clips=clip_examples,
     )
 
 
@@ -110,6 +115,7 @@ def svrg(sampler: Sampler, clip_examples: bool = True) -> Estimator:
         params=(CLIP, REFRESH),
         points=3,
         sensitivity=declared("svrg", clip_examples),
+        clips=clip_examples,
     )
 
 
@@ -160,6 +166,7 @@ def saga(sampler: Sampler, clip_examples: bool = True) -> Estimator:
         params=(CLIP,),
         points=3,
         sensitivity=declared("saga", clip_examples),
+        clips=clip_examples,
     )
 
 

@@ -186,6 +186,7 @@ def corrected(sampler: Sampler) -> Estimator:
         ),
         params=(CLIP, SMOOTHNESS, DIAMETER, WEIGHT_POWER, MOMENTUM_POWER),
         points=POINTS,
+        clips=True,
     )
 
 
@@ -230,6 +231,7 @@ def averaged(sampler: Sampler, differences: bool) -> Estimator:
         ),
         pace,
         params=(CLIP, AVERAGE),
+        clips=True,
     )
 
 
@@ -275,6 +277,7 @@ def page(sampler: Sampler) -> Estimator:
         ),
         pace,
         params=(CLIP, ANEW),
+        clips=True,
     )
 
 
@@ -348,6 +351,7 @@ def recursive(sampler: Sampler, moving: bool) -> Estimator:
         pace,
         params=(CLIP, NOISE_RATIO, *own, *((ANCHOR_BATCH,) if has_batch else ())),
         points=POINTS,
+        clips=True,
     )
 
 
@@ -378,6 +382,7 @@ def marina(sampler: Sampler) -> Estimator:
         pace,
         params=(CLIP, RESTART),
         points=POINTS,
+        clips=True,
     )
 
 
@@ -434,4 +439,5 @@ def anchored(sampler: Sampler, mechanism: Mechanism) -> Estimator:
         Memory(functools.partial(_zero, 0), begin, refresh),
         params=(CLIP, EPOCH, NOISE_RATIO),
         points=POINTS,
+        clips=True,
     )

@@ -10,22 +10,26 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
-from jaxfl.core.errors import attempt, require
+from jaxfl.core.errors import JaxflWarning, attempt, require
 from jaxfl.core.params import known, nonnegative, positive
 from jaxfl.core.provenance import made
-from jaxfl.core.types import Array
+from jaxfl.core.types import Array, Project
 from jaxfl.problems.clipping import clip
 
 __all__ = [
     "Constraint",
     "Regularizer",
     "ball",
+    "beyond",
     "box",
     "constraint",
     "l2",
     "nonconvex",
     "regularizer",
 ]
+
+
+ROUNDING = 1e-5  # of a projection, over the length of a model
 
 
 class Regularizer(NamedTuple):
@@ -87,6 +91,17 @@ def l2(strength: float) -> Regularizer:
     """
     strength = nonnegative("strength", strength)
     return Regularizer(f"l2:{strength:g}", lambda x: strength / 2 * jnp.sum(x**2), strength)
+
+
+def beyond(project: Project, x: Any, who: str) -> list[JaxflWarning]:
+    """A warning if x lies outside the set onto which ``project`` projects, by more than rounding."""
+    if project is None:
+        return []
+    near, length = jnp.asarray(x), np.linalg.norm(x)
+    far = float(np.linalg.norm(near - project(near)))
+    words = f"The model of {who} is outside its constraint set, by {far:.3g} of |x| = {length:.3g}"
+    way = "let the step of the server apply project"
+    return [JaxflWarning(words, way)] * bool(far > ROUNDING * length)
 
 
 def ball(radius: float, centre: float | Sequence[float] = 0.0) -> Constraint:

@@ -20,6 +20,7 @@ from jaxfl.algorithms.resolution import build
 from jaxfl.core.errors import JaxflWarning
 from jaxfl.core.types import ProblemFacts
 from jaxfl.engine import compute, program
+from jaxfl.parts import servers
 from jaxfl.problems.facts import facts_of
 from jaxfl.problems.identity import fingerprint
 
@@ -162,6 +163,14 @@ def test_steps_stay_in_the_constraint_set(key: jax.Array) -> None:
     norms = {"norm": lambda problem, x: jnp.linalg.norm(x)}
     run = jaxfl.simulate("ldp_sgd", problem, key, 20, eval_every=1, metrics=norms, **FREE)
     assert run.metrics["norm"][1:].max() <= 0.3 * (1 + 1e-6) < run.metrics["norm"][0]
+    assert not run.warnings
+
+    def unprojected(key, state, v, project, hp):
+        return servers.descent().step(key, state, v, None, hp)
+
+    mine = jaxfl.algorithm("ldp_sgd", server=servers.descent()._replace(step=unprojected))
+    with pytest.warns(JaxflWarning, match="ldp_sgd on data is outside its constraint set, by 0"):
+        jaxfl.simulate(mine, problem, key, 2, **FREE)
 
 
 MISTAKES = [

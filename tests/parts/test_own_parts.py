@@ -205,6 +205,11 @@ def with_parts(**parts: Any) -> Any:
     return jaxfl.algorithm("ldp_sgd", **parts)
 
 
+def clipped_twice(clip: str, estimator: Any) -> jaxfl.parts.Algorithm:
+    body = federated(clip=clip, estimator=estimator)
+    return compose("mine", "", "", body, jaxfl.parts.plain(clip=1.0))
+
+
 VOTES = compressors.identity()._replace(
     name="votes", code=lambda key, v, hp: jnp.sign(v), unbiased=False, bits=lambda d, v: (d, 0.0)
 )
@@ -301,5 +306,14 @@ test_fields_of_another_kind_are_refused = refusals(
             with_parts(participation=CALLS_TWO), a_problem(), 2, eps=2.0, batch=4, clip=1.0
         ),
         "'two' does not say how many clients it calls: declare a Param called 'cohort'",
+    ),
+    *(
+        (
+            lambda clip=clip, one=one: clipped_twice(clip, one(sampling.poisson())),
+            f"clip = '{clip}' does not apply to mine, whose estimator .* clips every example already: "
+            "give it clip_examples=False",
+        )
+        for clip in ("batch", "client")
+        for one in (estimators.minibatch, estimators.svrg)
     ),
 )

@@ -225,6 +225,10 @@ def one_longer(w: Any, F: Any, batch: Any) -> Any:
     return logistic.kernel.contract(w, F, batch).at[1].multiply(1.5)
 
 
+def unprojected(key: Any, state: Any, v: Any, project: Any, hp: Any) -> Any:
+    return servers.descent().step(key, state, v, None, hp)
+
+
 NUMBERS = {"k": 6, "sigma": 1.0}
 # name: a part that lies, and a word of the sentence that finds it out
 LYING: dict[str, tuple[Any, str]] = {
@@ -358,6 +362,11 @@ LYING: dict[str, tuple[Any, str]] = {
     "one coordinate of gradients longer": (kernel(contract=one_longer), "differs"),
     # servers
     "another first point": (mine(servers.descent(), view=lambda s: s[0] + 1), "first"),
+    "no projection": (mine(servers.descent(), step=unprojected), "the constraint set reaches"),
+    "no projection of the output": (
+        mine(servers.descent(), output=lambda s: 1.01 * s[0]),
+        "output .* 1.01 times as far out",
+    ),
 }
 
 
@@ -415,6 +424,7 @@ UNREFUTED: dict[str, tuple[str, ...]] = {
         *("negative bits", "one bit", "a tail that is never sent", "an error of unit vectors"),
         *("a weight that is not returned", "a negative weight"),
         *("rows of another sum", "islands", "another first point"),
+        *("no projection", "no projection of the output"),
     ),
     "no claim": (
         *("svrg as a minibatch", "data in the memory", "a start that is not counted"),

@@ -36,12 +36,14 @@ from jaxfl.parts.compressors import dense
 from jaxfl.parts.graphs import Graph
 from jaxfl.parts.mechanisms import noiseless
 from jaxfl.privacy.events import Mean
+from jaxfl.problems.clipping import clip
 from jaxfl.rounds.messages import release
 from jaxfl.rounds.transcript import sensitivity_of
 
 __all__ = ["check_part", "check_privacy"]
 
 SHORT = 1e-3  # the scale of short vectors
+FAR = 100.0  # gradients that lead out of a set, over the model
 SLOTS = 1 << 24  # coordinates that are selected together
 OMEGA = Param("omega", "variance that a compressor resolves its numbers for")
 CLIENTS = Param("clients", "number of clients for which the graph is made", low=1, integer=True)
@@ -555,6 +557,23 @@ def _steps(part: Server, given: Given) -> None:
     )
 
 
+def _projection(part: Server, given: Given) -> None:
+    """Check that steps which lead out of a ball end in it: in what clients see, and in the output."""
+    hp, x = hyper(part, given.numbers), jnp.linspace(-1.0, 1.0, D)
+    radius = jnp.linalg.norm(x)
+    for v in (-FAR * x, FAR * x):
+        state = part.init(x, hp)
+        for _ in range(3):
+            state = part.step(jax.random.key(0), state, v, lambda w: clip(w, radius), hp)
+            for what in ("view", "output"):
+                length = float(jnp.linalg.norm(getattr(part, what)(state)) / radius)
+                confirm(
+                    length <= 1 + 1e-4,
+                    f"The {what} of the server {part.name!r} after a step is {length:.4g} times as far "
+                    "out as the constraint set reaches: where project is not None, apply it in step",
+                )
+
+
 CHECKS: dict[type, dict[str, Callable[[Any, Given], bool | None]]] = {
     Compressor: {
         "coordinates": _coordinates,
@@ -572,7 +591,7 @@ CHECKS: dict[type, dict[str, Callable[[Any, Given], bool | None]]] = {
         "memory": _memory,
         "shapes": _shapes,
     },
-    Server: {"steps": _steps},
+    Server: {"steps": _steps, "projection": _projection},
     **clients.CHECKS,
     **sums.CHECKS,
 }
