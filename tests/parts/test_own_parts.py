@@ -205,9 +205,16 @@ def with_parts(**parts: Any) -> Any:
     return jaxfl.algorithm("ldp_sgd", **parts)
 
 
-def clipped_twice(clip: str, estimator: Any) -> jaxfl.parts.Algorithm:
-    body = federated(clip=clip, estimator=estimator)
-    return compose("mine", "", "", body, jaxfl.parts.plain(clip=1.0))
+@pytest.mark.parametrize("clip", ["batch", "client"])
+@pytest.mark.parametrize("estimator", [estimators.minibatch, estimators.svrg])
+def test_estimates_are_clipped_once(clip, estimator):
+    def made(one):
+        body = federated(clip=clip, estimator=one)
+        return compose("mine", "", "", body, jaxfl.parts.plain(clip=1.0))
+
+    words = f"clip = '{clip}' does not apply to mine, whose .* already: give it clip_examples=False"
+    refused(lambda: made(estimator(sampling.poisson())), words)
+    assert made(estimator(sampling.poisson(), clip_examples=False)).body.clip == clip
 
 
 VOTES = compressors.identity()._replace(
@@ -306,14 +313,5 @@ test_fields_of_another_kind_are_refused = refusals(
             with_parts(participation=CALLS_TWO), a_problem(), 2, eps=2.0, batch=4, clip=1.0
         ),
         "'two' does not say how many clients it calls: declare a Param called 'cohort'",
-    ),
-    *(
-        (
-            lambda clip=clip, one=one: clipped_twice(clip, one(sampling.poisson())),
-            f"clip = '{clip}' does not apply to mine, whose estimator .* clips every example already: "
-            "give it clip_examples=False",
-        )
-        for clip in ("batch", "client")
-        for one in (estimators.minibatch, estimators.svrg)
     ),
 )
