@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import functools
 import inspect
+import itertools
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jaxfl.cli import folder as folders
+from jaxfl.cli import written
 from jaxfl.cli.build import DEMO, choose_algorithm, choose_problem
 from jaxfl.cli.folder import PICTURES
 from jaxfl.cli.imports import check_begun
@@ -22,15 +24,17 @@ from jaxfl.cli.parser import checked, larger, parse
 from jaxfl.cli.report import REFUTED, facts, head, print_files, print_json, print_table, summary
 from jaxfl.cli.written import suggested
 from jaxfl.core.errors import DivergedWarning, InputError, JaxflWarning, assigned, require
-from jaxfl.core.params import known
+from jaxfl.core.params import closest, known
 from jaxfl.core.progress import Bar, plural
 from jaxfl.core.types import Algorithm, Problem, Source
 from jaxfl.engine import executors, results
-from jaxfl.engine.grid import Grid, lay_out
+from jaxfl.engine.dataset import record_of
+from jaxfl.engine.grid import TUNED, Grid, lay_out, word
 from jaxfl.engine.plan import KEPT, Options
 from jaxfl.engine.progress import Plan, Progress, show
 from jaxfl.engine.results import RESULT
-from jaxfl.engine.session import How, check_names
+from jaxfl.engine.runs import Record
+from jaxfl.engine.session import Computed, How, check_names, computed
 from jaxfl.engine.simulate import Run, base_key, longer, options_of, simulated
 from jaxfl.engine.sweep import swept
 from jaxfl.privacy.events import Kind
@@ -154,18 +158,49 @@ def partial(place: Path) -> xarray.Dataset:
         return swept(made, base, made.options(), how, made.study.fixed)
 
 
-def ended(place: Path) -> Run:
-    """The run of a folder, which has ended: nothing is computed, and nothing is written there."""
+def ended(place: Path, where: Sequence[str] = ()) -> Record:
+    """The run of a folder, or one of a setting of its sweep: nothing is computed or written there."""
     check_begun(place)
-    if folders.kind_of(place) == "sweep":
-        way = "name the folder of a run, or ask by the name of an algorithm with used_sigma of a setting"
-        raise InputError(f"{place} holds a sweep", way)
-    made = _Grid(folders.read(place, "run"))
-    way = f"continue it with {folders.again('run', place)}"
-    require((place / RESULT).exists(), lambda: f"The run of {place} has not ended", way)
+    name = "sweep" if folders.kind_of(place) == "sweep" else "run"
+    require(name == "sweep" or not where, "--where is for sweeps", "leave it out")
+    made = _Grid(folders.read(place, name))
+    way = f"continue it with {folders.again(name, place)}"
+    require((place / RESULT).exists(), lambda: f"The {name} of {place} has not ended", way)
     with computing(made.study.setup, quiet=True):
-        base, how = base_key(None, "", "", made.study.seeded), How(place, only=True)
-        return simulated(made, base, made.options(KEPT), how)
+        base, how = (
+            base_key(None, "", "", made.study.seeded or name == "sweep"),
+            How(place, only=True),
+        )
+        if name == "run":
+            return simulated(made, base, made.options(KEPT), how)
+        return _of_setting(place, computed(made, base, made.options(), how), where)
+
+
+def _of_setting(place: Path, done: Computed, where: Sequence[str]) -> Record:
+    """The run with the most rounds of the setting that ``where`` names; step sizes cost no privacy."""
+    axes, found = done.planned.grid.axes, dict[Any, list[tuple[dict[str, str], Record]]]()
+    wanted, known = dict(written.pair("--where", each) for each in where), [a.name for a in axes]
+    for name in wanted.keys() - known:
+        raise InputError(closest("axis in this sweep named", name, known))
+    for number, arrays in done.found.items():
+        chunk, cells = done.planned.chunks[number], done.planned.program(number).cells
+        for (j, c), i in itertools.product(enumerate(chunk.cells), range(len(chunk.seeds))):
+            at = zip(axes, (*done.planned.study(chunk).place, *cells[c].place), strict=True)
+            here = {axis.name: word(axis.labels[k]) for axis, k in at if k is not None}
+            if all(word(value) == here.get(name) for name, value in wanted.items()):
+                fixed = tuple((n, word(v)) for n, v in cells[c].values.items() if n not in TUNED)
+                run = record_of(done.planned, chunk, arrays, (i, j))
+                study = done.planned.programs[chunk.program].study
+                found.setdefault((study, fixed), []).append((here, run))
+    none = f"No setting of {place} has {' and '.join(where)}"
+    require(found, none, f"`jaxfl show {place}` lists them")
+    first, *others = (own[0][0] for own in found.values())
+    free = (
+        name for name in first.keys() - {*TUNED} if any(o.get(name) != first[name] for o in others)
+    )
+    way = f"name one, as in --where {' '.join(f'{name}={first[name]}' for name in sorted(free))}"
+    require(not others, f"{place} holds a sweep of {len(found)} settings", way)
+    return max((run for own in found.values() for _, run in own), key=lambda run: run.counted)
 
 
 # --- what is computed ----------------------------------------------------------------------------

@@ -31,7 +31,7 @@ __all__ = ["parameters", "question_parser", "run_account", "run_audit", "run_cal
 # Options whose values are words; all others take numbers, or are flags.
 TEXTS = (
     "adjacency", "algorithm", "as", "clip_mode", "clipping", "compressor", "find", "method",
-    "name", "noise", "sampler", "seen",
+    "name", "noise", "sampler", "seen", "where",
 )  # fmt: skip
 # Options of `jaxfl audit` that jaxfl.audits.attack.audit has not: parts, and counts with default and least
 EXCHANGED = {"clip_mode": "clip", **{r: r for r in ("clipping", "sampler", "compressor")}}
@@ -55,14 +55,16 @@ CHECKED = "no: its constant could not be checked", "yes: compared with the text 
 
 def run_account(words: Sequence[str]) -> None:
     r"""usage: jaxfl account NAME (--delta D | --eps E) [--PARAMETER VALUE ...]
-       jaxfl account DIR [--rounds T] [--delta D]
+       jaxfl account DIR [--where AXIS=V ...] [--rounds T] [--delta D]
 
     Compute the eps that is proven for a given noise at delta, or the delta at eps, and
     print what the paper's formula claims for the same noise.  `eps` is the proven one, and the lines
-    on the paper say how far its formula applies.  No data are read.  Of a run in DIR: the eps that is
-    proven after T rounds with the same noise, fewer or more than it has.
+    on the paper say how far its formula applies.  No data are read.  Of a run in DIR, or of the setting of
+    a sweep that --where names: the eps that is proven after T rounds with the same noise, fewer or more
+    than it has.
 
       jaxfl account results/ldp_sgd --rounds 500
+      jaxfl account grid --where eps=1 omega=4 --rounds 500
       jaxfl account soteriafl_sgd --samples 3256 --batch 51 --rounds 100 --clip 0.5 \
             --sigma 0.01 --delta 1e-3
       jaxfl account event --samples 3256 --batch 51 --rounds 100 --clip 1 --noise-multiplier 1 --delta 1e-3
@@ -156,7 +158,7 @@ def run_audit(words: Sequence[str]) -> int:
 def parameters(command: str, words: Sequence[str]) -> str:
     """parameters of an algorithm:
       its hyper-parameters (`jaxfl run NAME --help`), and
-      --samples M               records of a client
+      --samples M               records of a client; where clients have different numbers, the smallest
       --rounds T                number of rounds; for some algorithms --epochs and --inner instead
       --clients N               number of clients (--devices and --machines are the papers' words)
       --sampler NAME            how a client draws its batch: a name of `jaxfl list samplers`
@@ -200,6 +202,8 @@ def question_parser(command: str) -> Parser:
         names |= {*NUMBERS, *FLAGS, "sampler", "adjacency", "as"}
     for name in sorted(names - {"json"}):
         parser.add_argument(flag(name), nargs="?", const="true", action=Once)
+    if command == "account":
+        parser.add_argument("--where", nargs="+", action="extend")
     parser.add_argument("--json", action="store_true")
     return parser
 
@@ -254,11 +258,13 @@ def _rows(answer: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 def _account(name: str, **given: Any) -> dict[str, Any]:
     if not Path(name).is_dir():
+        alone = f"--where is for the folder of a sweep, and there is no folder {name}"
+        require("where" not in given, alone)
         return questions.account(name, **given)
-    others = ", ".join(flag(each) for each in sorted(given.keys() - {"rounds", "delta"}))
-    takes = f"jaxfl account {name} is about a run, and takes no {others}"
-    require(not others, takes, "give --rounds and --delta alone")
-    run = ended(Path(name))
+    others = ", ".join(flag(each) for each in sorted(given.keys() - {"rounds", "delta", "where"}))
+    takes = f"jaxfl account {name} is about runs, and takes no {others}"
+    require(not others, takes, "give --rounds and --delta, of a sweep --where")
+    run = ended(Path(name), given.get("where", ()))
     rounds = whole("rounds", given.get("rounds", run.counted), 1)
     delta = check_delta(run.delta(given.get("delta")))
     eps = float(run.spent([rounds], delta)[0])

@@ -190,12 +190,18 @@ def test_a_run_answers_what_other_rounds_would_spend(
     """With all m = 8 records of a client in each release, as by name; its folder is read where it lies."""
     folder = shutil.copytree(results / "run", tmp_path / "run")
     before = {path: path.stat().st_mtime_ns for path in [folder, *folder.rglob("*")]}
-    monkeypatch.setattr(shutil, "copytree", None)
     found = json.loads(shell("account", results / "run", "--rounds 9 --delta 1e-4 --json").out)
     by_name = jaxfl.account("ldp_gd", samples=8, clip=1.0, sigma=1.0, rounds=9, delta=1e-4)
     assert found["eps"] == pytest.approx(by_name["eps"], rel=1e-6)
     assert "takes no --sigma" in shell.refused("account", results / "run", "--sigma 2")
-    assert "holds a sweep" in shell.refused("account", results / "sweep")
+    sweep = shutil.copytree(results / "sweep", tmp_path / "sweep")
+    shell("sweep --no-plot --quiet --sigma 2 --extend", sweep)
+    assert "name one, as in --where sigma=1." in shell.refused("account", sweep)
+    assert "did you mean 'sigma'?" in shell.refused("account", sweep, "--where sigm=1")
+    assert "--where is for sweeps" in shell.refused("account", folder, "--where sigma=1")
+    of = shell("account", sweep, "--where sigma=1 lr=0.1 --rounds 9 --delta 1e-4 --json")
+    assert json.loads(of.out)["eps"] == found["eps"]
+    monkeypatch.setattr(shutil, "copytree", None)
     shell("account", folder, "--rounds 4")
     shell("show", folder, "--card")
     assert {path: path.stat().st_mtime_ns for path in [folder, *folder.rglob("*")]} == before
