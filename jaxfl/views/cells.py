@@ -107,6 +107,7 @@ class Grid:
         """The grid of a sweep, or of a run, whose one cell has the name of its algorithm or this one."""
         ds = ds if is_sweep(ds) else _as_sweep(ds, called)
         axes = tuple(str(dim) for dim in ds["last_round"].dims if dim != "seed")
+        ds = ds.sortby([n for n in axes if ds[n].dtype.kind in "iuf"])  # values may be added later
         once = ds[[name for name, v in ds.items() if {*v.dims} <= {*axes}]].assign(
             lost=ds["diverged_at"].notnull().sum("seed"),
             ran=(ds["complete"] > 0).sum("seed"),

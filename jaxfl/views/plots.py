@@ -101,7 +101,7 @@ def figures(
     allow_test: bool = False,
     metrics: Sequence[str] | None = None,
     labels: Mapping[str, str] | None = None,
-    only: Sequence[str] | None = None,
+    only: str | Sequence[str] | None = None,
     **look: Unpack[Look],
 ) -> dict[str, Figure]:
     """The pictures of a sweep, or of a run, by name, each a matplotlib figure that a notebook shows.
@@ -144,8 +144,9 @@ def figures(
     return {name: figure for name, figure in drawn.items() if figure is not None}
 
 
-def _only(names: Sequence[str] | None, known: Sequence[str]) -> Sequence[str]:
+def _only(names: str | Sequence[str] | None, known: Sequence[str]) -> Sequence[str]:
     """Those of the pictures, or all."""
+    names = [names] if isinstance(names, str) else names
     for name in names or ():
         choice("only", name, known)
     return [name for name in known if names is None or name in names]
@@ -338,10 +339,15 @@ def _notes(
 def _chosen(grid: Grid, cells: pandas.DataFrame) -> Iterator[str]:
     """The values that were chosen, of each algorithm."""
     for axis in grid.about.get("selection", {}).get("over", ()):
-        of = cells.groupby(f"chosen_{axis}")["algorithm"].agg(lambda own: ", ".join(own.unique()))
-        texts = ((v if isinstance(v, str) else number(v), who) for v, who in of.items() if v != "")
-        said = (text + f" ({who})" * (len(of) > 1) for text, who in texts)
-        yield f"Best {grid.name(axis)}: {', '.join(said)}."
+        of, several = dict[str, list[str]](), ""
+        for name, own in cells.groupby("algorithm", sort=False)[f"chosen_{axis}"]:
+            if values := [v for v in own.unique() if v == v and v != ""]:
+                words = all(isinstance(v, str) for v in values)
+                of.setdefault(", ".join(values) if words else span(values), []).append(name)
+                several = several or ", by setting: see the table" * (len(values) > 1)
+        said = (text + f" ({', '.join(who)})" * (len(of) > 1) for text, who in of.items())
+        metric = grid.name(criterion_of(grid).metric).split(" (")[0]
+        yield f"Best {grid.name(axis)} by {metric}: {', '.join(said)}{several}."
 
 
 def _privacy(grid: Grid, cells: pandas.DataFrame) -> list[tuple[str, bool]]:
@@ -540,7 +546,8 @@ def _map(grid: Grid, rule: Criterion, on: Sheet, setting: list[str]) -> Figure |
         mesh, ax=axs[: len(panels)], fraction=0.08, aspect=12, pad=0.02, extend=end
     )
     better = {1: "\n(lower is better)", -1: "\n(higher is better)", 0: ""}[rule.sign]
-    bar.set_label(f"{grid.name(rule.metric).split(' (')[0]}{better}", fontsize=ink.SMALL)
+    what = f"{grid.name(rule.metric).split(' (')[0]}{better}"
+    bar.set_label(ink.fitted(what, rows * CELL[1] * max(3, tall))["ylabel"], fontsize=ink.SMALL)
     bar.ax.tick_params(labelsize=ink.SMALL, length=2, pad=2)
     bar.outline.set_visible(False)
     if log:

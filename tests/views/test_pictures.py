@@ -147,12 +147,15 @@ def test_what_is_chosen_is_drawn(drawn: dict[str, Figure]) -> None:
     best = ds["loss"].sel(lr=1.0).mean("seed").dropna("round").values[0, 0]
     np.testing.assert_allclose(line.get_ydata(), best)
     assert "the best of 2 values of lr (step size)" in words(shown["curves-loss"])
-    assert "Best step size: 1.\n" in words(shown["curves-loss"])
+    assert "Best step size by training loss: 1.\n" in words(shown["curves-loss"])
     two = grids.grid({"eps": (1.0, 5.0), "lr": (0.1, 1.0)})
     two["loss"][{"algorithm": 0, "lr": 0}] = 0.0
-    said = "Best step size: 0.1 (soteriafl_sgd), 1 (ldp_sgd)."
-    under = jaxfl.views.figures(two, choose_by="loss")["front-loss"].texts[0].get_text()
-    assert said in under.replace("\n", " ")
+    for eps, says in ((slice(None), "0.1 (soteriafl_sgd), 1 (ldp_sgd)."), ([1], "0.1 to 1 (")):
+        two["loss"][{"algorithm": 0, "lr": 1, "eps": eps}] = -1.0 if says[-1] == "(" else 1.0
+        under = jaxfl.views.figures(two, choose_by="loss", only="front-loss")["front-loss"].texts
+        said = f"Best step size by training loss: {says}"
+        assert said in (text := under[0].get_text().replace("\n", " "))
+        assert (", 1 (ldp_sgd), by setting: see the table." in text) == (says[-1] == "(")
     draw(select(ds, "loss").ds, ".")  # an earlier selection keeps its words
     assert "by the lowest final loss" in words(drawn["curves-loss"]).replace("\n", " ")
     draw(ds, ".", choose_by="none")
@@ -252,6 +255,23 @@ def test_maps_hold_the_final_values(drawn: dict[str, Figure]) -> None:
     (mesh,) = soteria.collections
     assert np.argwhere(np.ma.getmaskarray(mesh.get_array())).tolist() == [[0, 2], [1, 0], [1, 2]]
     assert "lower is better" in bar.get_ylabel()
+    small = grids.grid({"eps": (1.0, 5.0)})
+    figure = jaxfl.views.figures(small, only="map-grad_norm_sq", metrics=["min:grad_norm_sq"])
+    bar = panels(figure.popitem()[1])[-1]
+    bar.figure.draw_without_rendering()
+    box = bar.yaxis.label.get_window_extent()
+    assert box.y0 >= 0
+    assert box.y1 <= bar.figure.bbox.height
+
+
+def test_values_that_were_added_later_stand_in_their_order() -> None:
+    first = grids.grid({"eps": (1.0, 5.0), "lr": (0.1, 0.3)})
+    later = first.isel(lr=[1, 0], eps=[1, 0])
+    assert jaxfl.views.table(later).csv() == jaxfl.views.table(first).csv()
+    (one, two) = (
+        panels(jaxfl.views.figures(ds, choose_by="none")["map-loss"])[0] for ds in (first, later)
+    )
+    assert squares(one) == squares(two)
 
 
 @pytest.mark.parametrize("sign", [1, -1])
