@@ -134,9 +134,11 @@ class Rules(NamedTuple):
             return found
         made = resolved(compressor, given, facts.d, self.body.uploads)
         values = {**found.values, **made}
-        values["omega"] = asked(compressor, "omega", facts.d, values)
         why = dict.fromkeys(made, Source(Origin.THEOREM, ASKED_SIZE[word]))
-        sources = {**found.sources, **why, "omega": achieved(compressor, word == "omega")}
+        sources = {**found.sources, **why}
+        if compressor.omega is not None:
+            values["omega"] = asked(compressor, "omega", facts.d, values)
+            sources["omega"] = achieved(compressor, word == "omega")
         return found._replace(values=values, sources=sources)
 
     def capacity(self, values: Mapping[str, Any], facts: ProblemFacts) -> dict[str, int]:

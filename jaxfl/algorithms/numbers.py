@@ -256,6 +256,12 @@ class Draft:
         given = "omega" in self
         self.code(body.compressor, facts, body.uploads)
         if not (body.absolute and body.compressor.absolute):
+            require(
+                body.compressor.omega is not None,
+                "has no omega, which this algorithm reads",
+                "take one that declares it, or compose an algorithm of your own",
+                compressor=body.compressor.name,
+            )
             omega = asked(body.compressor, "omega", facts.d, self.values)
             self.set("omega", omega, achieved(body.compressor, given))
         tenth = max(1, facts.n // 10), "a tenth of the clients"

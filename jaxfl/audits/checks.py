@@ -93,8 +93,9 @@ def _kept(algorithm: Algorithm, dim: int, values: Mapping[str, Any]) -> float:
     compressor = body.compressor
     if compressor.exact or (dim == 1 and compressor.scalars):
         return 1.0
-    if compressor.select is not None and compressor.code is None:
-        scale = 1 + compressor.omega(dim, values)
+    omega = compressor.omega
+    if compressor.select is not None and compressor.code is None and omega is not None:
+        scale = 1 + omega(dim, values)
         if scale == 1 or not body.remembers:
             return scale
     out = "ask for dim = 1, or " if dim > 1 and compressor.scalars else ""

@@ -983,6 +983,7 @@ class Compressor(NamedTuple):
     Fields:
         name: how the part is called in records and messages.
         omega: host: (d, values) -> omega, with E|C(v) - v|^2 <= omega |v|^2 for all v; below 1 if biased.
+            None: there is none, as for bare signs; algorithms whose theory reads omega refuse the part.
         bits: host: (d, values) -> two numbers: the bits of a message, and the bits that each selected
             coordinate of nonzero weight adds to them, 0 without ``select``.
         select: (key, d, hp) -> coordinates and their weights, as d/k of random-k, in ``hp.caps["k"]``
@@ -993,14 +994,15 @@ class Compressor(NamedTuple):
         capacity: host: (values, facts) -> slots of a selection, as {"k": slots}; {}: it has none.
         params: the hyper-parameters that it reads.
         unbiased: whether E C(v) = v.
-        absolute: whether the error does not depend on v; ``omega`` then raises.
+        absolute: whether E|C(v) - v|^2 has a bound that is the same for all v, as where v is rounded to
+            multiples of a number; there is no omega then.
         fixed_size: whether ``select`` chooses exactly k coordinates in every message.
         scalars: whether a vector of one coordinate arrives unchanged.
         distinct: whether ``select`` never returns a coordinate twice in one message.
     """
 
     name: str
-    omega: Callable[[int, Values], float]
+    omega: Callable[[int, Values], float] | None
     bits: Callable[[int, Values], tuple[float, float]]
     select: Callable[[Key, int, Hyper], Draw] | None = None
     code: Callable[[Key, Array, Hyper], Array] | None = None

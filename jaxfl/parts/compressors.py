@@ -525,11 +525,15 @@ def compose(outer: Compressor, inner: Compressor) -> Compressor:
         first_key, key = jax.random.split(key)
         return encode(key, first(first_key, v, hp), hp)
 
+    lost, before = outer.omega, inner.omega
+
     def omega(d: int, values: Values) -> float:
+        assert lost is not None
+        assert before is not None
         size = d
         if inner.select is not None and "k" in values:
             size = min(int(values["k"]) + (not inner.fixed_size), d)
-        return (1 + outer.omega(size, values)) * (1 + inner.omega(d, values)) - 1
+        return (1 + lost(size, values)) * (1 + before(d, values)) - 1
 
     def bits(d: int, values: Values) -> tuple[float, float]:
         if inner.select is None:
@@ -550,7 +554,7 @@ def compose(outer: Compressor, inner: Compressor) -> Compressor:
         name,
         select=inner.select,
         code=code,
-        omega=omega,
+        omega=None if lost is None or before is None else omega,
         bits=bits,
         resolve=resolve,
         capacity=capacity,

@@ -16,6 +16,7 @@ __all__ = ["LR", "averaging", "descent", "majority", "normalized", "optimizer"]
 
 LR = Param("lr", "step size eta of the server", high=LARGEST, schedule=True)
 TIE = 5e-6  # half the least majority of 100,000 votes; rounding leaves some 1e-8 of a tie
+BETA = Param("beta", "weight beta of the average of earlier votes", high=1.0, open_high=True)
 SERVER_LR = Param("server_lr", "server step size: 1 takes the mean of the models", high=LARGEST)
 
 
@@ -71,20 +72,28 @@ def normalized(length: Param = LR) -> Server:
 
 
 @made
-def majority() -> Server:
+def majority(momentum: bool = False) -> Server:
     """x <- Pi(x - eta sign(v)) for the mean v of votes +-1; a tie moves nothing  [Bernstein et al., 2018].
 
     With r voters of equal weight v is a multiple of 1/r up to rounding, which must not decide ties:
-    |v| < 5e-6 counts as one, which is exact for up to 100,000 voters.
+    |v| < 5e-6 counts as one, which is exact for up to 100,000 voters.  With ``momentum`` the server
+    takes the sign of an average, m <- beta m + (1 - beta) v with m = 0 at first and ties as v = 0, for the
+    hyper-parameter ``beta``; beta = 0 is the server without.
     """
 
-    def vote(v: PyTree, _: PyTree) -> PyTree:
-        return jnp.where(jnp.abs(v) < TIE, 0, jnp.sign(v))
+    def votes(v: PyTree, _: PyTree) -> PyTree:
+        return jnp.where(jnp.abs(v) < TIE, 0, v)
+
+    def sign(m: PyTree, _: PyTree) -> PyTree:
+        return jnp.sign(m)
 
     def make(hp: Hyper) -> optax.GradientTransformation:
-        return optax.chain(optax.stateless(vote), optax.sgd(hp["lr"]))
+        average = optax.ema(hp["beta"], debias=False) if momentum else optax.identity()
+        return optax.chain(
+            optax.stateless(votes), average, optax.stateless(sign), optax.sgd(hp["lr"])
+        )
 
-    return optimizer(make, name="majority")
+    return optimizer(make, (LR, BETA) if momentum else (LR,), "majority")
 
 
 @made

@@ -12,13 +12,16 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxfl.algorithms.composition import by_messages
-from jaxfl.algorithms.probes.laws import ERRORS, confirm, equal
-from jaxfl.algorithms.probes.probe import probed
+from jaxfl.algorithms.probes.attack import ELSEWHERE
+from jaxfl.algorithms.probes.laws import ERRORS, Checked, confirm, equal
+from jaxfl.algorithms.probes.parts import CHECKS as OF_PARTS
+from jaxfl.algorithms.probes.parts import check_part
+from jaxfl.algorithms.probes.probe import SIZES, probed
 from jaxfl.algorithms.registry import one_algorithm
 from jaxfl.audits.attack import audit
 from jaxfl.core.errors import InputError, JaxflWarning, require
 from jaxfl.core.params import closest
-from jaxfl.core.provenance import own_body
+from jaxfl.core.provenance import own_body, own_part
 from jaxfl.core.schedules import Schedule
 from jaxfl.core.types import Algorithm, Hyper, Key, Problem
 from jaxfl.engine.functions import Functions, functions
@@ -33,13 +36,6 @@ __all__ = ["Checked", "check_algorithm"]
 DELTA, SURE = 1e-3, 0.999  # of the attack
 RUNS, RECORDS = 600, 8  # in each of its two worlds, and of its client
 KEYS = 200  # draws of noise
-
-
-class Checked(NamedTuple):
-    """The names of the checks that passed, and of those that could not be made, with the reason."""
-
-    done: tuple[str, ...]
-    left: dict[str, str]
 
 
 class DoesNotApply(Exception):
@@ -107,6 +103,27 @@ def check_algorithm(
         except DoesNotApply as why:
             left[name] = str(why)
     return Checked(tuple(done), left)
+
+
+def _parts(one: Case) -> None:
+    """Parts that jaxfl did not make do what they declare [:func:`check_part`]."""
+    roles = {} if one.algorithm.body is None else one.algorithm.body.roles
+    mine: list[Any] = [
+        p for p in roles.values() if isinstance(p, tuple(OF_PARTS)) and not own_part(p)
+    ]
+    if not mine:
+        raise DoesNotApply("its parts are jaxfl's")
+    values, left = one.run(1).values, []
+    values = {n: v for n, v in values.items() if n not in ELSEWHERE | SIZES}
+    numbers = {n: v for n, v in values.items() if not isinstance(v, Schedule)}
+    for part in mine:
+        names = {p.name for p in (*part.params, *getattr(part, "sampler", part).params)}
+        try:
+            check_part(part, **{n: numbers[n] for n in sorted(names & numbers.keys())})
+        except InputError as error:
+            left.append(f"{part.name!r} cannot be checked alone: {error}")
+    if left:
+        raise DoesNotApply(" ".join(left))
 
 
 def _descent(one: Case) -> None:
@@ -241,7 +258,7 @@ def _probe(one: Case) -> None:
     values, d = one.run(1).values, one.problem.model.dim
     found = probed(one.algorithm, one.problem, [values], d)
     if found.kind not in (Kind.REFUTED, Kind.PROBED, Kind.STATED):
-        raise DoesNotApply(found.why or "its parts are jaxfl's")
+        raise DoesNotApply(found.why or "the proof rests on no part of yours")
     confirm(found.kind != Kind.REFUTED, f"{one.algorithm.name}, {found.why}")
 
 
@@ -282,6 +299,7 @@ def _attack(one: Case) -> None:
 
 
 CHECKS: dict[str, Callable[[Case], None]] = {
+    "parts": _parts,
     "descent": _descent,
     "counts": _counts,
     "jit": _jit,

@@ -15,7 +15,7 @@ from told import refusals, refused
 
 import jaxfl
 from jaxfl.algorithms.resolution import build
-from jaxfl.core.types import Channel, Local, Model, Param, Sampler, Server
+from jaxfl.core.types import Channel, Hyper, Local, Model, Param, Sampler, Server
 from jaxfl.parts import (
     Federated,
     aggregations,
@@ -218,7 +218,11 @@ def test_estimates_are_clipped_once(clip, estimator):
 
 
 VOTES = compressors.identity()._replace(
-    name="votes", code=lambda key, v, hp: jnp.sign(v), unbiased=False, bits=lambda d, v: (d, 0.0)
+    omega=None,
+    name="votes",
+    code=lambda key, v, hp: jnp.sign(v),
+    unbiased=False,
+    bits=lambda d, v: (d, 0.0),
 )
 
 
@@ -278,6 +282,24 @@ def test_bits_that_nobody_checked_are_marked(whose):
         qsgd = qsgd._replace(**{whose: functools.partial(getattr(qsgd, whose))})
     made = own(kind(*federated(compressor=qsgd)), levels=4)
     assert dict(made.parts)["bits"] == "as 'qsgd+random_k' declares, unchecked"
+
+
+def test_a_majority_of_averages_takes_their_signs():
+    """m <- beta m + (1 - beta) v with ties as v = 0; beta = 0 is the majority of each round."""
+    votes = jnp.array([[0.5, -0.5, 1e-8], [-0.2, -0.5, -0.1], [-0.6, 1e-8, 0.3]])
+
+    def path(server, **numbers):
+        hp = Hyper({"lr": jnp.float32(1), **{n: jnp.float32(v) for n, v in numbers.items()}})
+        state, points = server.init(jnp.zeros(3), hp), []
+        for v in votes:
+            state = server.step(jax.random.key(0), state, v, None, hp)
+            points.append(server.output(state))
+        return np.diff(np.stack(points), axis=0, prepend=0)
+
+    averages = path(servers.majority(momentum=True), beta=0.5)
+    np.testing.assert_array_equal(averages, [[-1, 1, 0], [-1, 1, 1], [1, 1, -1]])
+    alone = path(servers.majority(momentum=True), beta=0.0)
+    np.testing.assert_array_equal(alone, path(servers.majority()))
 
 
 def test_a_tie_of_votes_moves_nothing(key):

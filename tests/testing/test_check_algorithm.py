@@ -13,7 +13,16 @@ from rows import ROWS, Row, a_problem
 
 import jaxfl
 from jaxfl.core.types import Hyper
-from jaxfl.parts import Plain, channels, compose, estimators, mechanisms, plain, sampling
+from jaxfl.parts import (
+    Plain,
+    channels,
+    compose,
+    compressors,
+    estimators,
+    mechanisms,
+    plain,
+    sampling,
+)
 from jaxfl.privacy.events import Event, Mean, Sampling
 from jaxfl.testing import CheckFailed, check_algorithm
 from jaxfl.testing.algorithms import CHECKS
@@ -26,7 +35,7 @@ NUMBERS = {"clip": 1.0, "lr": 0.2, "batch": 4, "sigma": 0.02}
 def test_every_algorithm_of_jaxfl_is_what_it_says(row: Row) -> None:
     found = check_algorithm(row.name, row.problem, 20, **row.numbers)
     assert {"descent", "counts", "jit", "vmap", "scan", "sweep", "plain"} <= set(found.done)
-    assert set(found.left) <= {"resume", "noise", "probe", "attack"}
+    assert set(found.left) <= {"parts", "resume", "noise", "probe", "attack"}
 
 
 def made(event: Any = None, **parts: Any) -> jaxfl.parts.Algorithm:
@@ -74,6 +83,7 @@ def forgetful() -> jaxfl.parts.Algorithm:
 
 FULL = {"estimator": estimators.minibatch(sampling.full())}
 LONG = channels.direct()._replace(before=lambda link, g: 30 * g)
+SHORT = compressors.identity()._replace(code=lambda key, v, hp: v, bits=lambda d, v: (d, 0.0))
 QUIET = mechanisms.gaussian()._replace(draw=drawn_quietly)
 # an algorithm, and the check that finds it out with a word of its sentence
 LYING: dict[str, tuple[Callable[[], jaxfl.parts.Algorithm], str, str]] = {
@@ -81,12 +91,13 @@ LYING: dict[str, tuple[Callable[[], jaxfl.parts.Algorithm], str, str]] = {
     "long messages": (lambda: made(**FULL, channel=LONG), "attack", "An attack"),
     "an understated event": (lambda: made(understated, **FULL), "attack", "An attack"),
     "noise of one client alone": (loud, "probe", "an attack on 3 rounds"),
+    "bits of a part": (lambda: made(compressor=SHORT), "parts", "takes 11.97"),
     "a loss that rises": (rising, "descent", "rises"),
     "a count of Python": (forgetful, "scan", "differ"),
 }
 
 
-MARKS = {"noise of one client alone": pytest.mark.plain}
+MARKS = dict.fromkeys(("noise of one client alone", "bits of a part"), pytest.mark.plain)
 
 
 @pytest.mark.parametrize("case", [pytest.param(name, marks=MARKS.get(name, ())) for name in LYING])
@@ -102,5 +113,6 @@ def test_what_is_left_out_is_told() -> None:
     others = tuple(name for name in CHECKS if name not in ("counts", "attack"))
     found = check_algorithm("fedgd", a_problem(), 4, lr=0.2, clip=2.0, leave_out=others)
     assert found.done == ("counts",)
+    assert found.left["parts"] == "left out"
     assert found.left["descent"] == "left out"
     assert "nothing is claimed" in found.left["attack"]

@@ -12,7 +12,7 @@ from told import refusals
 
 import jaxfl
 from jaxfl.core import types
-from jaxfl.core.types import Draw, Remembered, Term
+from jaxfl.core.types import Compressor, Draw, Remembered, Term
 from jaxfl.parts import (
     aggregations,
     channels,
@@ -104,6 +104,7 @@ HONEST: dict[str, tuple[Any, dict[str, Any]]] = {
     "averaged": (servers.averaging(), {}),
     "normalized": (servers.normalized(), {}),
     "majority": (servers.majority(), {}),
+    "majority of averages": (servers.majority(momentum=True), {"beta": 0.9}),
     "anytime": (iterates.anytime(), {"diameter": 2.0, "reads": ("diameter",)}),
     **{
         name: (part, {"k": 6, "sigma": 0.3, "reads": ("k", "sigma")})
@@ -130,6 +131,16 @@ def selects(change: Callable[[Draw, int], Draw]) -> Any:
 def codes(code: Callable[..., Any], **fields: Any) -> Any:
     fields |= {"resolve": lambda given, d: {}, "bits": lambda d, values: (32.0 * d, 0.0)}
     return qsgd._replace(name="mine", code=code, params=(), **fields)
+
+
+def two(v: Any) -> Any:
+    return jnp.where(v >= 0, 1, -1).astype(v.dtype)
+
+
+def signs(code: Callable[[Any], Any], more: int = 0) -> Any:
+    """One bit a coordinate, and ``more``: it has no omega."""
+    bits = lambda d, values: (d + more, 0.0)  # noqa: E731
+    return Compressor("mine", None, bits, code=lambda key, v, hp: code(v), unbiased=False)
 
 
 def noise(draw: Callable[..., Any]) -> Any:
@@ -246,6 +257,9 @@ LYING: dict[str, tuple[Any, str]] = {
         codes(lambda key, v, hp: 0.5 * v, omega=lambda d, v: 0.1, unbiased=False),
         "error",
     ),
+    "scaled signs of d bits": (signs(lambda v: jnp.abs(v).mean() * two(v)), "dimension 1 takes 11"),
+    "three levels of d bits": (signs(jnp.sign), "1 for a message, .* dimension 1 takes 1.58"),
+    "signs of d - 1 bits": (signs(two, -1), "0 for a message, .* dimension 1 takes 1"),
     "negative bits": (mine(random_k, bits=lambda d, v: (-1.0, 32.0)), "bits"),
     "one bit": (mine(random_k, bits=lambda d, v: (1.0, 0.0)), "to distinguish"),
     "a tail that is never sent": (
@@ -379,12 +393,26 @@ def tiers(names: Iterable[str], *plain: str) -> list[Any]:
 )
 def test_every_part_of_jaxfl_is_what_it_declares(name: str) -> None:
     part, numbers = HONEST[name]
-    assert check_part(part, **numbers)
+    assert check_part(part, **numbers).done
+
+
+def test_what_is_not_checked_is_told() -> None:
+    found = check_part(signs(two))
+    assert found.done == ("bits", "jit")
+    assert found.left["error"] == "it declares no omega"
+    assert set(found.left) == {"coordinates", "mean", "error"}
 
 
 @pytest.mark.parametrize(
     "name",
-    tiers(LYING, "one bit", "terms 1.01 times", "the same clients in every round", "longer words"),
+    tiers(
+        LYING,
+        "one bit",
+        "three levels of d bits",
+        "terms 1.01 times",
+        "the same clients in every round",
+        "longer words",
+    ),
 )
 def test_a_part_that_lies_is_found_out(name: str) -> None:
     part, word = LYING[name]
@@ -431,6 +459,7 @@ UNREFUTED: dict[str, tuple[str, ...]] = {
         "a start that is counted twice",
     ),
     "refused": (
+        *("scaled signs of d bits", "three levels of d bits", "signs of d - 1 bits"),
         *(
             "beyond the end",
             "longer reports",

@@ -268,7 +268,7 @@ def _gradients(problem: Problem, given: Given) -> None:
     kernels.kernel(problem)
 
 
-CHECKS: dict[type, dict[str, Callable[[Any, Given], bool | None]]] = {
+CHECKS: dict[type, dict[str, Callable[[Any, Given], str | None]]] = {
     Estimator: {"mean": _mean, "reach": _reach, "counts": _counts, "jit": _estimator_jit},
     Local: {"bound": _bound, "counts": _local_counts},
     Problem: {"gradients": _gradients},

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from jaxfl.core.types import Draw
 
-__all__ = ["ERRORS", "CheckFailed", "confirm", "equal", "mean_is", "scattered"]
+__all__ = ["ERRORS", "CheckFailed", "Checked", "confirm", "equal", "mean_is", "scattered"]
 
 Floats: TypeAlias = npt.NDArray[np.float64]
 ERRORS = 6.0  # standard errors: of 1e8 honest checks about one fails by chance
@@ -17,6 +17,13 @@ ERRORS = 6.0  # standard errors: of 1e8 honest checks about one fails by chance
 
 class CheckFailed(AssertionError):
     """A part or an algorithm is not what it declares."""
+
+
+class Checked(NamedTuple):
+    """The names of the checks that passed, and of those that could not be made, with the reason."""
+
+    done: tuple[str, ...]
+    left: dict[str, str]
 
 
 def confirm(holds: Any, words: str) -> None:

@@ -113,7 +113,7 @@ def _mixing(part: Graph, given: Given) -> None:
         )
 
 
-CHECKS: dict[type, dict[str, Callable[[Any, Given], bool | None]]] = {
+CHECKS: dict[type, dict[str, Callable[[Any, Given], str | None]]] = {
     Aggregation: {"sum": _sum, "clamped": _clamped, "word": _word},
     Graph: {"mixing": _mixing},
 }
