@@ -522,7 +522,10 @@ def _known(name: str, given: Iterable[str], known: Iterable[str], others: Iterab
 
 
 def _needed(name: str, missing: Collection[str]) -> None:
-    require(not missing, lambda: f"{name} needs {', '.join(missing)}", "give what is missing")
+    way = f"give {' and '.join(f'{{{each}}}' for each in missing)}"
+    way += ", the number of records of the smallest client" * ("samples" in missing)
+    needs = f"{name} needs {', '.join(missing)}"
+    require(not missing, needs, way, suggested=dict.fromkeys(missing))
 
 
 def _call(name: str, function: Callable[..., Any], numbers: Mapping[str, Any]) -> Any:

@@ -198,7 +198,7 @@ class Setup:
     metrics_on: str = option("train", Among("train", "test", "validation"))
     matmul_precision: str | None = _one(Among("default", "highest"))
     device: str | None = _one(Among("cpu", "gpu", "tpu"))
-    until: int | None = _one(whole(1, written.MOST), alone="run")
+    until: int | None = _one(whole(1, 2**31 - 1), alone="run")
     target_loss: float | None = _one(real())
     loss_bound: float | None = _one(POSITIVE)
     loss_sigma: float | None = _one(POSITIVE)

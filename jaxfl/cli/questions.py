@@ -10,7 +10,7 @@ from inspect import signature
 from pathlib import Path
 from typing import Any
 
-from jaxfl.algorithms.registry import algorithm
+from jaxfl.algorithms.registry import ALGORITHMS, algorithm
 from jaxfl.audits import questions
 from jaxfl.audits.attack import audit
 from jaxfl.audits.calculators import CALCULATORS
@@ -19,8 +19,8 @@ from jaxfl.cli.compute import ended
 from jaxfl.cli.parser import Once, Parser, hyper_parameters
 from jaxfl.cli.report import REFUTED, print_json
 from jaxfl.cli.written import flag
-from jaxfl.core.errors import require
-from jaxfl.core.params import reads, whole
+from jaxfl.core.errors import InputError, require
+from jaxfl.core.params import closest, reads, whole
 from jaxfl.privacy.accountants import STATUS
 from jaxfl.privacy.claims import Condition
 from jaxfl.privacy.events import protects
@@ -260,6 +260,9 @@ def _account(name: str, **given: Any) -> dict[str, Any]:
     if not Path(name).is_dir():
         alone = f"--where is for the folder of a sweep, and there is no folder {name}"
         require("where" not in given, alone)
+        if name.replace("-", "_").lower() not in (*questions.names(), *ALGORITHMS):
+            words = closest("algorithm or question", name, questions.names())
+            raise InputError(f"There is no folder {name}, and {words[0].lower()}{words[1:]}")
         return questions.account(name, **given)
     others = ", ".join(flag(each) for each in sorted(given.keys() - {"rounds", "delta", "where"}))
     takes = f"jaxfl account {name} is about runs, and takes no {others}"

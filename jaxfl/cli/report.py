@@ -110,6 +110,8 @@ def _used(about: dict[str, Any], reached: int) -> list[tuple[str, str, str]]:
             rows["eps"][1] += (
                 f"; {'sigma was calibrated for it and' if fitted else 'of'} {planned} rounds"
             )
+    if "eps" in rows and Source.read(sources.get("eps", "")).origin is None:
+        rows["claimed eps"] = rows.pop("eps")  # nobody asked for it: a formula has it from sigma
     return [(name, *rows[name]) for name in sorted(rows, key=str)]
 
 

@@ -134,7 +134,7 @@ def computed(
             store = stack.enter_context(
                 Store(one_path("out", how.out) if how.out is not None else None)
             )
-            store.open(how.resume or how.extend)
+            store.open(how.resume or how.extend, not how.extend)
         planned = Planned(store, make(), key, options)
         if alone and home_of(planned.grid.studies[0].problem) is None:
             devices = devices[:1]  # of several, others would repeat the run

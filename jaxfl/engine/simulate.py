@@ -223,7 +223,8 @@ def simulate(
     ``stop={"loss": 0.5}``; the names are the fields of :class:`jaxfl.engine.stopping.Stop`.
 
     ``out`` is a folder for the plan, a checkpoint every two minutes, the final state and ``result.nc``.
-    ``resume=True`` continues what is in it; the result is exactly that of an uninterrupted run.
+    ``resume=True`` continues what is in it, or begins in a new one; the result is exactly that of an
+    uninterrupted run.
     ``extend=True`` computes more ``rounds``: the run continues unless they change what its rounds read,
     as noise for a given ``eps`` does.  (:meth:`Run.extend` keeps all hyper-parameters.)
 

@@ -82,8 +82,11 @@ class Store(contextlib.ExitStack):
 
     # --- the list --------------------------------------------------------------------------------
 
-    def open(self, begun: bool) -> None:
-        """Hold the folder, and read its list where it is ``begun``; raise where it should not be."""
+    def open(self, begun: bool, new: bool = False) -> None:
+        """Hold the folder, and read its list where it is ``begun``; raise where it should not be.
+
+        With ``new`` a folder that holds nothing is begun.
+        """
         if self.folder is None:
             require(not begun, "needs out=, the folder to continue", resume=begun)
             return
@@ -91,6 +94,8 @@ class Store(contextlib.ExitStack):
         require(not is_file, "is a file, and results need a folder", out=str(self.folder))
         refuse_older(self.folder)
         planned = self.path(PLANNED)
+        taken = (planned, self.path(RESULT), *self.path("chunks").glob("*.npz"))
+        begun &= not new or any(old.exists() for old in taken)
         if begun:
             with reading(planned, "plan of a run or a sweep", WAY):
                 planned.stat()
@@ -99,7 +104,6 @@ class Store(contextlib.ExitStack):
         if begun:
             self.look()
             return
-        taken = (planned, self.path(RESULT), *self.path("chunks").glob("*.npz"))
         require(
             not any(old.exists() for old in taken),
             lambda: f"{self.folder} holds a run or a sweep already",

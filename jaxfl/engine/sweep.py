@@ -83,9 +83,9 @@ def sweep(
     ``"x"``.
 
     ``out`` is a folder for the plan, each finished chunk, checkpoints and ``result.nc``.  ``resume=True``
-    computes only what is missing in it, and gives bit for bit the same result.  ``extend=True`` does so
-    for a larger grid, which holds that of the folder: more values, axes, seeds or algorithms, or more
-    ``rounds``, for which a run continues unless they change what its rounds read.
+    computes only what is missing in it, all if it is new, and gives bit for bit the same result.
+    ``extend=True`` does so for a larger grid, which holds that of the folder: more values, axes, seeds or
+    algorithms, or more ``rounds``, for which a run continues unless they change what its rounds read.
 
     Chunks of the grid have at most ``runs_at_once`` runs and fit in ``memory`` bytes (default: most of
     what is free on ``devices``, by default all local ones, which share the runs).  A chunk that does

@@ -284,7 +284,7 @@ def test_interrupted_and_resumed_is_uninterrupted(
     assert "round 30/30" in shown.err
     assert " 0 rounds/s" not in shown.err
     eps = "proven for one record", "seed is secret"
-    for words in ("sigma", "given", "uplink", " s on CPU", *eps):
+    for words in ("sigma", "given", "claimed eps ", "uplink", " s on CPU", *eps):
         assert words in shown.out
     assert set(held(parts)) == {"result.nc", "curves.png", "planned.jsonl", "config.json"}
     assert shell(RUN, "--rounds 30 --out", again) == ("", "")
@@ -434,6 +434,8 @@ MISTAKES = {
     "run --resume FINISHED --rounds 12": "--rounds does not go with --resume",
     "run --extend FINISHED --lr 0.1": "--extend adds rounds alone: for --lr 0.1 begin another",
     "run --extend FINISHED --eps 4": "was begun without --eps, and no value can be added",
+    "account nosuch --rounds 3": "There is no folder nosuch, and there is no algorithm or question",
+    "account ldp_sgd --rounds 3 --delta 1e-5": "needs samples: give --samples, the number of records",
     "run ldp_sgd --graph ring": "no part of ldp_sgd named 'graph'",
     "run ldp_sgd --choose-by loss": "--choose-by is an option of `jaxfl sweep`",
     "run --seeds 2": "--seed has 2 values",

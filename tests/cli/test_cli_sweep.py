@@ -166,7 +166,7 @@ def test_what_the_folder_says_is_checked(finished: Path, tmp_path: Path, shell: 
     for words, says in (
         ("--eval-every 3", "--eval-every 3 does not go with --extend"),
         ("--unpaired", "--unpaired does not go with"),
-        ("--compressor random_k", "left --compressor to its default"),
+        ("--compressor random_k", "was begun without --compressor"),
         ("--clip 2", "left --clip to its default"),
         ("--rounds 3", "rounds 3 lies before round 6"),
     ):

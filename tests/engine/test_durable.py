@@ -315,10 +315,13 @@ def test_schedules_are_told_apart_by_their_numbers(tmp_path: Path) -> None:
 def test_folders_are_not_overwritten(whole: Whole, tmp_path: Path) -> None:
     refused(lambda: job(whole[0]), "holds a run or a sweep already: continue it with resume=True")
     folder = tmp_path / "other"
-    refused(lambda: job(folder, resume=True), "planned.jsonl does not exist, so there is no plan")
+    refused(lambda: job(folder, extend=True), "planned.jsonl does not exist, so there is no plan")
+    assert not folder.exists()
+    xarray.testing.assert_equal(job(tmp_path / "new", resume=True), whole[1])  # one line for both
     (file := folder / "chunks" / "chunk-00003.npz").parent.mkdir(parents=True)
     file.write_bytes(b"somebody's")
     refused(lambda: job(folder), "holds a run or a sweep already")
+    refused(lambda: job(folder, resume=True), "planned.jsonl does not exist, so there is no plan")
     assert file.read_bytes() == b"somebody's"
     for text, words in (("{", "is damaged"), ('{"format": 99}', "has plan format 99")):
         (folder / "planned.jsonl").write_text(text)
