@@ -167,7 +167,7 @@ def test_what_the_folder_says_is_checked(finished: Path, tmp_path: Path, shell: 
         ("--eval-every 3", "--eval-every 3 does not go with --extend"),
         ("--unpaired", "--unpaired does not go with"),
         ("--compressor random_k", "was begun without --compressor"),
-        ("--clip 2", "left --clip to its default"),
+        ("--clip 2", "was begun without --clip"),
         ("--rounds 3", "rounds 3 lies before round 6"),
     ):
         assert says in shell("sweep", words, "--extend", folder, status=2).err.replace("= ", "")
