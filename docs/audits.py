@@ -170,6 +170,10 @@ The page is about jaxfl's own parts.  `jaxfl audit --import FILE` attacks parts 
 with the eps of the event that the algorithm describes, which nothing proves, and says what it did not
 look at ([privacy](privacy.md)).
 
+An attack reads the points at which gradients are evaluated, of the server or of each node.  Their
+differences give the messages, of which *seen* says whose they are.  Where a proof rests on parts of your
+own, it reads the messages of the client that holds the canary.
+
 Each *statistic* is a number per run, from its messages and the canary's sign in each round.  A
 threshold turns it into a guess of the world:
 

@@ -35,7 +35,7 @@ from jaxfl.parts.compressors import COMPRESSORS
 from jaxfl.parts.sampling import PARTICIPATIONS, SAMPLERS
 from jaxfl.problems.models import MODELS
 
-__all__ = ["ALGORITHMS", "PAPERS", "PARTS", "algorithm", "one_algorithm", "register"]
+__all__ = ["ALGORITHMS", "OF_A_FILE", "PAPERS", "PARTS", "algorithm", "one_algorithm", "register"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -68,6 +68,7 @@ TABLES: dict[str, dict[str, Callable[..., Any]]] = {  # of what has a name, by i
     "aggregation": AGGREGATIONS,
 }
 OWN_PARTS = {kind: frozenset(table) for kind, table in TABLES.items() if kind != "algorithm"}
+OF_A_FILE = ", or one of your own, which --import FILE reads"  # of names of a command
 OWN: frozenset[str] = frozenset()  # those that are not the user's
 
 

@@ -8,7 +8,7 @@ from collections import ChainMap
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from jaxfl.algorithms.registry import ALGORITHMS, algorithm
+from jaxfl.algorithms.registry import ALGORITHMS, OF_A_FILE, algorithm
 from jaxfl.algorithms.roles import BY_NAME, part
 from jaxfl.cli.options import DEFAULTS, Setup
 from jaxfl.cli.written import LEAF, flag, is_file, of_leaf
@@ -34,7 +34,7 @@ DATA: Mapping[str, Callable[..., Any]] = ChainMap({f"{LEAF}FOLDER": leaf}, LOADE
 def choose_algorithm(setup: Setup) -> Algorithm:
     """The algorithm of a setup (default: the demonstration), with the parts that the setup names."""
     name = setup.algorithm or DEMO
-    known("algorithm", name, ALGORITHMS)
+    known("algorithm", name, ALGORITHMS, OF_A_FILE)
     given = {role: getattr(setup, role) for role in BY_NAME}
     parts = {role: value for role, value in given.items() if value is not None}
     modes = {"clip": setup.clip_mode, "noise": setup.noise_draw, "storage": setup.storage}

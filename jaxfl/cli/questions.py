@@ -35,7 +35,7 @@ TEXTS = (
 )  # fmt: skip
 # Options of `jaxfl audit` that jaxfl.audits.attack.audit has not: parts, and counts with default and least
 EXCHANGED = {"clip_mode": "clip", **{r: r for r in ("clipping", "sampler", "compressor")}}
-DERIVED = ("refutes_proof", "refutes_claim", "refutes_described", "verdict")
+REFUTES = {"refutes_proof": "proven", "refutes_claim": "claimed", "refutes_described": "described"}
 COUNTS = {"samples": (1000, 1), "rounds": (100, 1), "runs": (10_000, 20), "seed": (0, 0)}
 # Parameters of jaxfl.audits.attack.audit that are no options.
 NO_OPTIONS = {
@@ -113,13 +113,14 @@ def run_audit(words: Sequence[str]) -> int:
     r"""usage: jaxfl audit ALGORITHM [--runs R] [--PARAMETER VALUE ...]
 
     Measure a lower bound on eps by an attack: run the algorithm R times on each of two data sets that
-    differ in one record, and distinguish the data sets by what the server sees.  There are two bounds,
-    each at the stated confidence.  `plain` assumes nothing: the true eps is at least that.  `curve` holds
-    if only the amount of noise differs from what the accountant assumes, and refutes the proof where it
-    exceeds `proven`.  `lower` is one of the two, chosen on separate runs.  `refutes_claim` says whether
-    the claimed eps is below `lower`, and `refutes_proof` whether the proven one is.  `statistic` is the
-    number that distinguishes runs.  `power` is, for false positive rates of 1 % and 0.1 %, a true positive
-    rate that the attack reaches; few runs say nothing of them.
+    differ in one record, and distinguish the data sets by the points at which gradients are evaluated, of
+    the server or of each node; where a proof rests on parts of your own, by the messages of the client that
+    holds the record.  There are two bounds, each at the stated confidence.  `plain` assumes nothing: the
+    true eps is at least that.  `curve` holds if only the amount of noise differs from what the accountant
+    assumes, and refutes the proof where it exceeds `proven`.  `lower` is one of the two, chosen on separate
+    runs.  `refutes_claim` says whether the claimed eps is below `lower`, and `refutes_proof` whether the
+    proven one is.  `statistic` is the number that distinguishes runs.  `power` is, for false positive rates
+    of 1 % and 0.1 %, a true positive rate above these that the attack reaches; few runs certify none.
 
     Where a proof rests on parts of your own (--import FILE) an audit proves nothing: the eps of a run holds
     if they are as they declare, which the run probes and an audit does not.  `described` is then the eps
@@ -152,7 +153,7 @@ def run_audit(words: Sequence[str]) -> int:
     Other options are hyper-parameters of the algorithm (`jaxfl run ALGORITHM --help`).
     """
     answer = _answer("audit", "ALGORITHM", _audit, words)
-    return REFUTED * any(answer[name] for name in DERIVED[:3])
+    return REFUTED * any(answer[name] for name in REFUTES)
 
 
 def parameters(command: str, words: Sequence[str]) -> str:
@@ -247,7 +248,8 @@ def _rows(answer: Mapping[str, Any]) -> list[tuple[str, str]]:
         elif name.startswith("status"):
             out.append((name, STATUS.get(value, "nothing is proven")))
         elif isinstance(value, dict) and name != "profile":
-            out.append((name, ", ".join(f"{each} = {_shown(v)}" for each, v in value.items())))
+            pairs = ", ".join(f"{each} = {_shown(v)}" for each, v in value.items())
+            out.append((name, pairs or "nothing certified" * (name == "power")))
         elif name == "flag":
             unproven = answer.get("eps") in (None, math.inf)
             out.append((name, FLAGGED[unproven] if value else UNFLAGGED))
@@ -286,7 +288,10 @@ def _audit(name: str, **given: Any) -> dict[str, Any]:
     }
     key, m = jax.random.key(counts.pop("seed")), counts.pop("samples")
     found = audit(algorithm(name, **parts), key=key, m=m, **counts, **given)
-    return {**found._asdict(), **{name: getattr(found, name) for name in DERIVED}}
+    said = {
+        n: None if getattr(found, of) is None else getattr(found, n) for n, of in REFUTES.items()
+    }
+    return {**found._asdict(), **said, "verdict": found.verdict}
 
 
 def _value(name: str, text: Any) -> Any:

@@ -64,18 +64,18 @@ def near(name: Any, names: Iterable[str]) -> str:
     return next(iter(alike or difflib.get_close_matches(name, names, 1, CLOSE)), "")
 
 
-def closest(kind: str, name: Any, names: Iterable[str]) -> str:
-    """The sentence of an error about an unknown name."""
+def closest(kind: str, name: Any, names: Iterable[str], other: str = "") -> str:
+    """The sentence of an error about an unknown name; ``other`` is what it may be if none of these."""
     names = sorted(names)
-    close, every = near(name, names), f"known: {', '.join(names)}."
-    hint = f"did you mean {close!r}? " if close else ""
+    close, every = near(name, names), f"known: {', '.join(names)}{other}."
+    hint = f"did you mean {close!r}{other}? " if close else ""
     return f"There is no {kind} {shown(name)}: {hint}{'' if close and len(names) > FEW else every}".strip()
 
 
-def known(kind: str, name: Any, table: Mapping[str, T]) -> T:
-    """Return the entry with this name; raise if there is none."""
+def known(kind: str, name: Any, table: Mapping[str, T], other: str = "") -> T:
+    """Return the entry with this name; raise as :func:`closest` says if there is none."""
     if not isinstance(name, str) or name not in table:
-        raise InputError(closest(kind, name, table))
+        raise InputError(closest(kind, name, table, other))
     return table[name]
 
 

@@ -212,14 +212,15 @@ def reached(
     """Lower limits of the true positive rates of tests whose false positive rates are proven to be so low.
 
     A test is chosen by some runs, of which at most a third as many are false positives, and bounded by
-    others.  A rate that these are too few for is left out.
+    others.  A rate that these are too few for is left out, and one that is no higher than the false
+    positive rate: a guess by a coin has it.
     """
     out: dict[float, float] = {}
     for most in fpr:
         allowed = most / 3 * chosen[0].shape[0]
         rule = choose(*chosen, lambda a, b, n=allowed: np.where(b <= n, a, -np.inf))  # type: ignore[misc]
         p, f = limits(*rule.counts(*bounding), bounding[0].shape[0], confidence)
-        out |= {most: float(p)} if f <= most else {}
+        out |= {most: float(p)} if f <= most < p else {}
     return out
 
 

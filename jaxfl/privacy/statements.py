@@ -108,7 +108,7 @@ class Card(NamedTuple):
         if self.audited is not None:
             sure = f"{100 * float(self.audited['confidence']):g} % confidence"
             out.append(("audited", f"eps at least {float(self.audited['lower']):.4g}, at {sure}"))
-        own = "jaxfl's own parts alone: on nothing that the user declares"
+        own = "no part of yours: the proof reads nothing that you declare"
         out.append(("rests on", "; ".join(self.rests_on) or own))
         out += [("assumes", self.assumes)] if self.assumes else []
         return [

@@ -44,7 +44,7 @@ def cards(of: Mapping[str, Card]) -> Table:
         rows.append(row)
     notes = [
         f"{label}: protects {card.neighbours}; the adversary sees {card.seen}; rests on "
-        f"{'; '.join(card.rests_on) or 'parts of jaxfl alone'}."
+        f"{'; '.join(card.rests_on) or 'no part of yours'}."
         for label, card in of.items()
         if card.neighbours
     ]

@@ -93,7 +93,7 @@ def test_power_that_is_reached_exceeds_that_of_the_best_test_as_seldom_as_stated
     assert np.median(found) > 0.6 * gdp_power(mu, 0.01)
     few = reached((P[:400], Q[:400]), (P[400:1200], Q[400:1200]), 1 - alpha)
     assert 0.001 not in few  # too few runs say nothing
-    assert reached((Q, Q), (Q, Q), 0.95).get(0.01, 0.0) <= 0.01
+    assert not reached((Q, Q), (Q, Q), 0.95)  # as a coin has
 
 
 def test_without_a_curve_bounds_hold_for_any_mechanism() -> None:

@@ -218,11 +218,14 @@ def test_rows_have_values_and_errors(results: Path, shell: Shell) -> None:
 
 
 def test_a_mistake_leaves_standard_output_empty(shell: Shell) -> None:
+    assert "--import FILE reads" in shell.refused("run my_own_algorithm")
     for words in ("run --rounds 0", "show nowhere", "completion tcsh"):
         shell.refused(words, "--json" * (words[0] != "c"))
 
 
 def test_an_audit_that_refutes_ends_with_a_status_of_its_own(shell: Shell) -> None:
     words = "audit ldp_sgd --samples 8 --rounds 2 --runs 200 --batch 8 --eps 8 --claimed"
-    assert "refutes_claim      no" in shell(words, "8").out
-    assert "refutes_claim      yes" in shell(words, "0.1", status=3).out
+    out = shell(words, "8").out
+    assert "refutes_claim  no" in out and "power          nothing certified" in out  # noqa: PT018
+    assert "refutes_described" not in out  # nothing is described that is not proven
+    assert "refutes_claim  yes" in shell(words, "0.1", status=3).out

@@ -183,7 +183,7 @@ def test_a_profile_composes_as_others_read_it() -> None:
 def test_a_card_says_what_it_rests_on(key: jax.Array, shell: Shell) -> None:
     text = str(card(COINS, 1e-4))
     assert "protects" in text and "one record of one client, replaced by another" in text  # noqa: PT018
-    assert "rests on" in text and "jaxfl's own parts alone" in text  # noqa: PT018
+    assert "rests on" in text and "no part of yours" in text  # noqa: PT018
     assert "MORE privacy than is proven" in str(
         card(COINS, 1e-4, claimed=0.9 * card(COINS, 1e-4).eps)
     )
