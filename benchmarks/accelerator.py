@@ -121,7 +121,8 @@ def rounds(name: str, kind: str, posed: jaxfl.Problem, now: dict[str, float]) ->
     run(2)
     k = max(1, min(20_000, int(2 * TURN / (time.perf_counter() - began))))
     (each,) = timed([lambda: run(k)], 3)
-    needed = budgets.least(w, run.state, run.hp.caps.get("k"))
+    follows = run.chosen.body.estimator.memory.follow is not None
+    needed = budgets.least(w, run.state, run.hp.caps.get("k"), follows=follows)
     found = compared(run.program, each / k, needed, budgets.flops(w, run.chosen), now)
     return {**found, **run.told, "peak_mib": peak()}
 

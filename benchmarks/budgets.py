@@ -30,6 +30,7 @@ import numpy as np
 import ours
 import sweeps
 from jax.experimental import topologies
+from tables import largest
 from workloads import WORKLOADS, Workload
 
 import jaxfl
@@ -52,6 +53,7 @@ __all__ = [
 HERE = Path(__file__).resolve().parent
 TABLE = tomllib.loads((HERE / "budgets.toml").read_text())
 LOCAL = 5  # local steps
+LARGEST = 3  # operations whose bytes are told
 MORE: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "SGD, without replacement": ("ldp_sgd", {}, {"sampler": "without_replacement"}),
     "SGD, secure sum": ("ldp_sgd", {}, {"aggregation": "secure_sum"}),
@@ -139,24 +141,30 @@ def compiled(case: str, device: Any) -> tuple[Any, float, float]:
     )
     program = jax.jit(advance, static_argnums=0, donate_argnums=2).lower(chosen, *arguments)
     steps = LOCAL if "local_steps" in hp.values else 1
-    drawn = least(w, state, hp.caps.get("k"), steps)
+    follows = steps == 1 and chosen.body.estimator.memory.follow is not None
+    drawn = least(w, state, hp.caps.get("k"), steps, follows)
     return program.compile(), drawn, steps * flops(w, chosen)
 
 
-def least(w: Workload, state: Any, k: int | None, steps: int = 1) -> float:
+def least(
+    w: Workload, state: Any, k: int | None, steps: int = 1, follows: bool = False
+) -> float:
     """Bytes of the drawn samples, and twice those of the state: a round reads and writes it.
 
-    Of clients' vectors (n, d) a sparse message touches k coordinates, and of a table (n, m, ...) of
-    records the drawn ones.
+    Of clients' vectors (n, d) a sparse message touches k coordinates, each in a sector of its own, and of a
+    table (n, m, ...) of records the drawn ones.  What is added to estimates (``bases``) is read at these
+    coordinates, and written only where it ``follows`` each gradient.
     """
     total = 4.0 * steps * w.r * w.b * (w.features + 1)
+    bases = getattr(state, "bases", None)
     for leaf in jax.tree.leaves(state):
-        share = 1.0
-        if leaf.shape[-2:] == (w.n, w.d):
-            share = (k or w.d) / w.d
+        share, times = 1.0, 2.0
+        if leaf.shape[-2:] == (w.n, w.d) and not (leaf is bases and follows):
+            share = min(1.0, (k or w.d) / w.d * hlo.SECTOR / leaf.dtype.itemsize)
+            times = 1.0 if leaf is bases else 2.0
         elif leaf.shape[:2] == (w.n, w.m):
             share = w.b / w.m
-        total += 2.0 * share * leaf.size * leaf.dtype.itemsize
+        total += times * share * leaf.size * leaf.dtype.itemsize
     return total
 
 
@@ -192,6 +200,7 @@ def measure(case: str, name: str, here: Any) -> dict[str, Any]:
         "least_us": 1e6 * seconds(device, kernels, 1, needed, operations),
         "scratch_mib": program.memory_analysis().temp_size_in_bytes / 2**20,
         "by_operation": {_short(where): n for where, n in round.kernels.most_common()},
+        "largest": {_short(where): moved for where, moved in round.moved.most_common(LARGEST)},
     }
 
 
@@ -260,7 +269,8 @@ def show(name: str, case: str, row: dict[str, Any], budget: Sequence[float]) -> 
     print(
         f"{name} {case:34s}{row['kernels']:6g} kernels (at most {kernels:g}; {row['rare_kernels']:g} "
         f"more rarely), {row['waits']:g} waits ({waits:g}), {row['bytes'] / 1e6:,.2f} MB, "
-        f"{row['bytes_over_least']:.1f} of the least ({times:g}), {row['model_us']:,.0f} us",
+        f"{row['bytes_over_least']:.1f} of the least ({times:g}), {row['model_us']:,.0f} us; "
+        f"{largest(row)}",
         flush=True,
     )
 

@@ -29,6 +29,11 @@ BUFFERS = ("AllocateBuffer", "AssumeGatherIndicesInBound", "Sharding")  # calls 
 LAUNCHED = ("fusion", "custom-call", "copy")  # even for a scalar
 VIEWS = ("bitcast", "reshape", "copy")
 SLICES = ("dynamic-slice", "gather", "slice")
+SECTOR = 32  # bytes that a device reads or writes for one number
+RUN = {  # the adjacent numbers of what a gather reads, and the dimension of those that a scatter writes
+    "gather": re.compile(r"slice_sizes={[\d,]*?(\d+)}"),
+    "scatter": re.compile(r"update_window_dims={[\d,]*?(\d+)}"),
+}
 
 
 class Instruction(NamedTuple):
@@ -46,20 +51,29 @@ class Instruction(NamedTuple):
 
 
 class Cost(NamedTuple):
-    """Of one run of a computation: ``kernels`` by the operation of JAX that they come from."""
+    """Of one run of a computation: ``kernels`` and ``moved`` bytes by the operation that they come from."""
 
     kernels: Counter[str]
-    bytes: float
+    moved: Counter[str]
     waits: float
     most: float  # kernels where every branch takes its dearer side
     loops: list[tuple[str, int | None]]  # where, and the trips known to the compiler
+
+    @property
+    def bytes(self) -> float:
+        return float(sum(self.moved.values()))
 
     def __add__(self, other: Cost) -> Cost:  # type: ignore[override]
         return Cost(*(a + b for a, b in zip(self, other, strict=True)))
 
     def times(self, n: float) -> Cost:
-        kernels = Counter({name: n * k for name, k in self.kernels.items()})
-        return Cost(kernels, n * self.bytes, n * self.waits, n * self.most, self.loops)
+        kernels, moved = (
+            Counter({name: n * k for name, k in each.items()}) for each in (self.kernels, self.moved)
+        )
+        return Cost(kernels, moved, n * self.waits, n * self.most, self.loops)
+
+
+NOTHING = Cost(Counter(), Counter(), 0.0, 0.0, [])
 
 
 class Program:
@@ -114,7 +128,7 @@ class Program:
 
     def cost(self, computation: str) -> Cost:
         """What one run of a computation takes."""
-        total = Cost(Counter(), 0.0, 0.0, 0.0, [])
+        total = NOTHING
         for each in self.computations[computation]:
             total += self._cost(computation, each)
         return total
@@ -123,7 +137,7 @@ class Program:
         where = each.attribute("op_name") or each.name
         if each.opcode == "while":
             known = self._known(each)
-            loop = Cost(Counter(), 0.0, 0.0, 0.0, [(where, known)])
+            loop = NOTHING._replace(loops=[(where, known)])
             body = self.cost(each.attribute("body"))
             if known is not None:
                 return loop + body.times(known)
@@ -139,8 +153,10 @@ class Program:
         nothing = each.opcode == "custom-call" and each.attribute("custom_call_target") in BUFFERS
         alone = not self.scalars and "[]" in each.type and not each.opcode.startswith(LAUNCHED)
         if nothing or alone or each.opcode in FREE or each.opcode.endswith("-done"):
-            return Cost(Counter(), 0.0, 0.0, 0.0, [])
-        return Cost(Counter([where]), self._moved(computation, each), 0.0, 1.0, [])
+            return NOTHING
+        return Cost(
+            Counter([where]), Counter({where: self._moved(computation, each)}), 0.0, 1.0, []
+        )
 
     # --- bytes ---
 
@@ -159,7 +175,7 @@ class Program:
             (root,) = (p for p in self.computations[inner] if p.root)
             return sum(reads) + min(self._written(inner, root), size(each.type))
         if each.opcode in SLICES:
-            return 2.0 * size(each.type)
+            return size(each.type) + min(self._scattered(each.type, each), size(operands[0]))
         if each.opcode == "dynamic-update-slice":
             return 2.0 * size(operands[1])
         return size(each.type) + sum(map(size, operands))
@@ -171,7 +187,7 @@ class Program:
                 if operand != name:
                     continue
                 if each.opcode in SLICES and place == 0:
-                    part += size(each.type)
+                    part += self._scattered(each.type, each)
                 elif each.opcode in VIEWS:
                     part += self._read(computation, each.name, full)
                 elif each.opcode not in ("dynamic-update-slice", "scatter") or place:
@@ -188,8 +204,20 @@ class Program:
         if root.opcode == "dynamic-update-slice":
             return size(types[root.operands[1]])
         if root.opcode == "scatter":
-            return 2.0 * size(types[root.operands[-1]])  # it adds to what is there
+            return 2.0 * self._scattered(types[root.operands[-1]], root)  # it adds to what is there
         return size(root.type)
+
+    def _scattered(self, type: str, each: Instruction) -> float:
+        """Bytes of an array that a gather or a scatter touches: whole sectors of it."""
+        found = RUN[each.opcode].search(each.rest) if each.opcode in RUN else None
+        if not found:
+            return size(type)
+        numbers = ARRAY.search(type)
+        shape = [int(n) for n in re.findall(r"\d+", numbers[2])] if numbers else []
+        run = int(found[1]) if each.opcode == "gather" else shape[int(found[1])]
+        count = math.prod(shape)
+        one = size(type) / count  # bytes of a number; none are read from what a TPU keeps on the chip
+        return count / run * math.ceil(run * one / SECTOR) * SECTOR
 
 
 def size(type: str) -> float:

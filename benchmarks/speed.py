@@ -10,7 +10,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from tables import EVALUATED, OURS, PER_CLIENT, SWEEP, UNSEEN
+from tables import EVALUATED, OURS, PER_CLIENT, SWEEP, UNSEEN, largest
 
 __all__ = ["accelerators", "evaluation", "placed", "section"]
 
@@ -89,14 +89,14 @@ def accelerators(found: dict[str, Any], budgets: dict[str, Any]) -> str:
     names = {device: found["constants"][device]["name"] for device in found["devices"]}
     heads = ["case"]
     for name in names.values():
-        heads += [f"{name}: kernels", "waits", "MB", "of the least", "model, us"]
+        heads += [f"{name}: kernels", "waits", "MB", "of the least", "model, us", "largest, MB"]
     lines = [f"| {' | '.join(heads)} |", "|" + "---|" * len(heads)]
     for case in dict.fromkeys(case for rows in found["devices"].values() for case in rows):
         cells = [case]
         for device in names:
             row, most = found["devices"][device].get(case), budgets[device].get(case)
             if row is None or most is None:
-                cells += [""] * 5
+                cells += [""] * 6
                 continue
             rarely = f" + {row['rare_kernels']:g} rarely" if row["rare_kernels"] else ""
             cells += [
@@ -105,6 +105,7 @@ def accelerators(found: dict[str, Any], budgets: dict[str, Any]) -> str:
                 f"{row['bytes'] / 1e6:,.1f}",
                 f"{row['bytes_over_least']:.1f} ({most[2]:g})",
                 f"{row['model_us']:,.0f}",
+                largest(row),
             ]
         lines.append(f"| {' | '.join(cells)} |")
     skipped = [f"{device}: {why}." for device, why in found["skipped"].items()]

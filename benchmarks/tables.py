@@ -159,3 +159,8 @@ def _short(value: Any) -> str:
     if isinstance(value, list):
         return " ".join(map(_short, value))
     return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def largest(row: dict[str, Any]) -> str:
+    """The operations that move most, with their megabytes."""
+    return ", ".join(f"{where.split('/')[-1]} {n / 1e6:,.3g}" for where, n in row["largest"].items())

@@ -375,9 +375,9 @@ WANTED: dict[tuple[type, str], Wanted] = {
             _pair(found)
             and found[0].shape == args[4].shape
             and _real(found[0], args[4].shape)
-            and _real(found[1], ())
+            and (_real(found[1], ()) or _real(found[1], args[4].shape))
         ),
-        "(as many words as the message has values, the number of clamped ones)",
+        "(as many words as the message has values, the clamped ones or their number)",
     ),
     (Aggregation, "recover"): _like(1, "as the model is"),
     (Aggregation, "settle"): Wanted(

@@ -82,7 +82,7 @@ RESTS: dict[type, Rests] = {
         ("select",), ("code", "omega", "resolve", "capacity", "unbiased", "absolute", "fixed_size")
     ),
     Channel: Rests(
-        ("before", "linear", "growth"), ("init", "after", "receive", "residual", "remembers")
+        ("before", "linear", "growth", "elementwise"), ("init", "after", "receive", "residual", "remembers")
     ),
     Server: Rests((), ("init", "view", "step", "output")),
 }
@@ -223,7 +223,7 @@ def _held(table: Any, function: Any, rest: tuple[Any, ...]) -> bool:
 def _of_kernel(found: Kernel) -> tuple[Any, ...]:
     return (
         *(found.factors, found.inner, found.scale, found.combine, found.contract),
-        *(found.clip, found.link, found.layers),
+        *(found.clip, found.link, found.layers, found.coordinates),
     )
 
 

@@ -389,6 +389,8 @@ class Kernel(NamedTuple):
         split: () -> the kernel of several layers; None: there is one.
         smooth: whether gradients are clipped smoothly, see :mod:`jaxfl.problems.clipping`; by ``inner``
             and ``scale``.
+        coordinates: (w, F, batch, index) -> the numbers of ``contract`` at these indices, (k,), for less work
+            where they are few; None: there is no such way.
     """
 
     factors: Callable[[Array, PyTree], PyTree]
@@ -404,6 +406,7 @@ class Kernel(NamedTuple):
     layers: int = 1
     split: Callable[[], Kernel] | None = None
     smooth: bool = False
+    coordinates: Callable[[Array, PyTree, PyTree, Array], Array] | None = None
 
 
 @compared_by_identity
@@ -940,7 +943,7 @@ class Aggregation(NamedTuple):
     Fields:
         name: how the part is called in records and messages.
         protect: (key, t, me, cohort, v, hp) -> the message v of client ``me`` as words, (d,), which add up
-            modulo 2^32, and the number of coordinates that it clamped, ().
+            modulo 2^32, and 1 for each coordinate that it clamped, (d,), or their number, ().
         recover: (words, like, hp) -> the sum of messages that a sum of words stands for, (d,), in the dtype
             of ``like``.
         settle: host: (values, message_bound, senders, d) -> the hyper-parameters that are not given, each
@@ -1051,6 +1054,8 @@ class Channel(NamedTuple):
         growth: host: omega -> the factors by which messages exceed estimates, in length and in noise; None:
             nothing is known.
         nonexpanding: whether |before(s, g) - before(s, h)| <= |g - h| for all s, g and h.
+        elementwise: whether ``before`` computes each coordinate from that of g and of the link's leaves,
+            (d,), alone.  A sparsifier then computes those that it sends.
     """
 
     name: str
@@ -1066,6 +1071,7 @@ class Channel(NamedTuple):
     corrects: bool = False
     growth: Callable[[float], tuple[float, float] | None] = unbounded
     nonexpanding: bool = False
+    elementwise: bool = False
 
 
 class Server(NamedTuple):

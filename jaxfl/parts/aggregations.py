@@ -81,7 +81,7 @@ COLLUDING = Param(
 
 
 def encode(v: Array, bound: Array, precision: Array) -> tuple[Array, Array]:
-    """round(clip(v, -R, R) / p) on the ring, and the number of clamped coordinates; a NaN is 0."""
+    """round(clip(v, -R, R) / p) on the ring, and 1 for each coordinate that is clamped; a NaN is 0."""
     v = no_derivative(
         v,
         "A secure sum adds up whole numbers, whose derivative is 0",
@@ -90,7 +90,7 @@ def encode(v: Array, bound: Array, precision: Array) -> tuple[Array, Array]:
     inside = jnp.nan_to_num(jnp.clip(v, -bound, bound), nan=0.0)
     whole = jnp.round(inside / precision).astype(jnp.int32)
     words = jax.lax.bitcast_convert_type(whole, jnp.uint32)
-    return words, jnp.sum(~(jnp.abs(v) <= bound), dtype=jnp.int32)
+    return words, (~(jnp.abs(v) <= bound)).astype(jnp.int32)
 
 
 def decode(words: Array, precision: Array) -> Array:

@@ -46,6 +46,7 @@ def direct() -> Channel:
         remembers=False,
         growth=lambda omega: (1.0, 1.0),
         nonexpanding=True,
+        elementwise=True,
     )
 
 
@@ -90,6 +91,7 @@ def shifted() -> Channel:
         mirrors=True,
         growth=growth,
         nonexpanding=True,
+        elementwise=True,
     )
 
 

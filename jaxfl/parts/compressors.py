@@ -27,6 +27,7 @@ from jax import lax
 from jaxfl.core.checks import instance, named_part
 from jaxfl.core.derivatives import no_derivative
 from jaxfl.core.errors import InputError, require
+from jaxfl.core.fusion import on_cpus
 from jaxfl.core.params import at_most_one, check, known
 from jaxfl.core.provenance import made
 from jaxfl.core.subsets import coin_slots, coins, subset
@@ -63,6 +64,7 @@ __all__ = [
 ]
 
 FLOAT = 32.0  # bits
+FAR = 2.0**64  # squares of numbers 1/FAR or FAR times as large as others neither vanish nor overflow
 LEVELS = Param("levels", "quantization levels above zero", low=1, high=2**16, integer=True)
 KEPT = Param("k", "coordinates that a message carries", low=1, integer=True, default="d/20")
 QUANTUM = Param(
@@ -326,7 +328,23 @@ def sto_sign() -> Compressor:
 
 
 def _normed(v: Array) -> tuple[Array, Array, Array]:
-    """``max |v_j|``, the norm of v over it (1 for 0), and v over it: no square overflows or vanishes."""
+    """A scale of v, its norm in that scale (1 for 0), and v in it: no square overflows or vanishes."""
+    wide = np.finfo(v.dtype).maxexp >= np.finfo(np.float32).maxexp
+    found: tuple[Array, Array, Array] = on_cpus(_by_top, _in_one_pass if wide else _by_top)(v)
+    return found
+
+
+def _in_one_pass(v: Array) -> tuple[Array, Array, Array]:
+    """:func:`_normed`, for which accelerators read v once."""
+    small, medium, large = (jnp.sum((v * scale) ** 2) for scale in (FAR, 1.0, 1 / FAR))
+    norm = jnp.where(medium > FAR, jnp.sqrt(large) * FAR, jnp.sqrt(medium))
+    norm = jnp.where(medium < 1 / FAR, jnp.sqrt(small) / FAR, norm)
+    norm = jnp.where(norm == 0, 1, norm)
+    return norm, jnp.ones_like(norm), v / norm
+
+
+def _by_top(v: Array) -> tuple[Array, Array, Array]:
+    """:func:`_normed` in units of ``max |v_j|``."""
     top = jnp.max(jnp.abs(v), initial=0)
     u = v / jnp.where(top > 0, top, 1)
     return top, jnp.where(top > 0, jnp.sqrt(jnp.sum(u**2)), 1), u

@@ -12,9 +12,9 @@ import jax
 import jax.numpy as jnp
 
 from jaxfl.core.types import Array, Gradient, Hyper, Kernel, Key, Model, PyTree, Term
-from jaxfl.problems.clipping import evaluate
+from jaxfl.problems.clipping import weighed
 
-__all__ = ["Point", "at_point", "evaluated", "unclipped"]
+__all__ = ["Point", "at_point", "evaluated", "in_factors", "unclipped"]
 
 # operations that change nothing where shape and dtype stay
 COPIES = ("copy", "convert_element_type", "reshape", "broadcast_in_dim", "squeeze", "stop_gradient")
@@ -92,6 +92,20 @@ def evaluated(
     ``key`` draws the displacements of the points where the loss is smoothed by them, unless they are
     given as ``offset``.  The public part is not in the sum.
     """
+    factors, first = in_factors(point, weight, batch, key, stored=stored, offset=offset)
+    return point.kernel.contract(weight, factors, batch), first
+
+
+def in_factors(
+    point: Point,
+    weight: Array,
+    batch: PyTree,
+    key: Key | None = None,
+    *,
+    stored: PyTree = None,
+    offset: Array | None = None,
+) -> tuple[PyTree, PyTree]:
+    """Return the factors of the sum that :func:`evaluated` returns, and those of the first term."""
     terms = point.terms
     if offset is None and point.jitter is not None:
         assert key is not None
@@ -100,7 +114,7 @@ def evaluated(
         terms = tuple(
             term._replace(points=tuple(p[None] + offset for p in term.points)) for term in terms
         )
-    return evaluate(point.kernel, terms, weight, batch, stored)
+    return weighed(point.kernel, terms, batch, stored)
 
 
 def unclipped(point: Point) -> Point:

@@ -36,6 +36,7 @@ __all__ = [
     "share",
     "smooth_factor",
     "squared_norm",
+    "weighed",
 ]
 
 CLIPPINGS = ("hard", "smooth")
@@ -160,6 +161,14 @@ def evaluate(
     gradients keep their digits.  The factors returned are those of the first term without its scale,
     ``c_j sum_p coef_p grad f_j(point_p)`` with c_j the clipping factor.
     """
+    factors, first = weighed(kernel, terms, batch, stored)
+    return kernel.contract(weight, factors, batch), first
+
+
+def weighed(
+    kernel: Kernel, terms: tuple[Term, ...], batch: PyTree, stored: PyTree = None
+) -> tuple[PyTree, PyTree]:
+    """The factors of what :func:`evaluate` sums over examples, and those of the first term."""
     coefs: list[Array | float] = []
     factors: list[PyTree] = []
     first: PyTree = None
@@ -185,7 +194,7 @@ def evaluate(
     if stored is not None:
         coefs.append(-1.0)
         factors.append(stored)
-    return kernel.contract(weight, kernel.combine(coefs, factors), batch), first
+    return kernel.combine(coefs, factors), first
 
 
 def at(kernel: Kernel, point: Array, batch: PyTree) -> PyTree:

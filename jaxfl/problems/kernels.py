@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxfl.core import provenance
-from jaxfl.core.products import EXACT, crossed, outputs, totals
+from jaxfl.core.products import EXACT, outputs, summed, summed_at, totals, totals_at
 from jaxfl.core.types import Array, Kernel, PyTree
 from jaxfl.data.samples import Measured
 
@@ -67,14 +67,16 @@ def linear_kernel(output_loss: OutputLoss) -> Kernel:
     def contract(w: Array, e: Array, batch: PyTree) -> Array:
         return totals(w * e, batch[0])
 
+    def coordinates(w: Array, e: Array, batch: PyTree, index: Array) -> Array:
+        return totals_at(w * e, batch[0], index)
+
     def clip(e: Array, G: Array, batch: PyTree) -> Array:
         # |e_j a_j| <= G is |e_j| <= G/|a_j|: no root or quotient that depends on x
         most = G / jnp.sqrt(square(batch))
         return jnp.clip(e, -most, most)
 
-    return provenance.kernel(
-        Kernel(factors, inner, rescaled, combine, contract, 1, clip, output_loss, squares=True)
-    )
+    found = Kernel(factors, inner, rescaled, combine, contract, 1, clip, output_loss, squares=True)
+    return provenance.kernel(found._replace(coordinates=coordinates))
 
 
 def dense_kernel(
@@ -102,9 +104,10 @@ def dense_kernel(
 
     def factors(x: Array, batch: PyTree) -> Factors:
         a, W = batch[0], matrices(x)
-        z = a @ W[0][: widths[0]]
+        first = widths[0] * shapes[0][1]  # apart from the bias, or XLA copies both to cut them
+        z = a @ x[:first].reshape(widths[0], -1)
         if bias:
-            z = z + W[0][None, -1]
+            z = z + x[None, first : ends[1]]
         u, slopes = [], []
         for W_l in W[1:]:
             assert activation is not None
@@ -130,20 +133,25 @@ def dense_kernel(
             totals.append(sum(more[1:], more[0]))
         return jnp.stack(totals, axis=-1) if apart else sum(totals[1:], totals[0])
 
-    def contract(w: Array, F: Factors, batch: PyTree) -> Array:
+    def weighted(w: Array, F: Factors, batch: PyTree) -> list[tuple[Array | None, Array]]:
+        """The u and v of each part of x; without u, which is then 1, a bias."""
         v = rowwise(w, F.whole[0])
-        parts = [crossed(v, batch[0]).reshape(-1)]
-        if bias:
-            parts.append(v.sum(axis=0))
+        parts: list[tuple[Array | None, Array]] = [(batch[0], v)] + [(None, v)] * bias
         for u, v in F.pairs:
-            v = rowwise(w, v).reshape(-1, v.shape[-1])
-            parts.append(crossed(v, u.reshape(-1, u.shape[-1])).reshape(-1))
-        return jnp.concatenate(parts)
+            rows = rowwise(w, v).reshape(-1, v.shape[-1])
+            parts.append((u.reshape(-1, u.shape[-1]), rows))
+        return parts
+
+    def contract(w: Array, F: Factors, batch: PyTree) -> Array:
+        return jnp.concatenate([summed(u, v) for u, v in weighted(w, F, batch)])
+
+    def coordinates(w: Array, F: Factors, batch: PyTree, index: Array) -> Array:
+        return summed_at(weighted(w, F, batch), index)
 
     width = sum(widths[1:]) + sum(h + one for h in widths[1:-1])
     layers = len(shapes) if apart else 1
     found = Kernel(factors, inner, scaled, combined, contract, width, squares=True, layers=layers)
-    found = provenance.kernel(found)
+    found = provenance.kernel(found._replace(coordinates=coordinates))
     if apart or len(shapes) == 1:
         return found
     return found._replace(split=partial(dense_kernel, widths, output_loss, activation, bias, True))

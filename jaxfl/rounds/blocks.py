@@ -23,6 +23,7 @@ __all__ = [
     "Estimate",
     "Keys",
     "RoundContext",
+    "Some",
     "Work",
     "client_keys",
     "paced",
@@ -34,8 +35,11 @@ __all__ = [
 ]
 
 Block: TypeAlias = tuple[PyTree, PyTree, PyTree, Info]  # totals, memory, links, counts
-Estimate: TypeAlias = Callable[[Key, Any], tuple[Array, PyTree]]
-"""One client's estimate and other results, from the key of its noise and its work."""
+Some: TypeAlias = Callable[[Array], Array]
+"""The numbers of a vector at these indices."""
+Estimate: TypeAlias = Callable[[Key, Any], tuple[Array, PyTree, Some | None]]
+"""One client's estimate and other results, from the key of its noise and its work; and some of its numbers
+for less work than all, where there is such a way."""
 
 
 class Keys(NamedTuple):

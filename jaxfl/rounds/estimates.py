@@ -16,15 +16,15 @@ import jax
 import jax.numpy as jnp
 
 from jaxfl.core.derivatives import loop
-from jaxfl.core.fusion import materialized, on_cpus
+from jaxfl.core.fusion import in_own_loop, materialized, on_cpus
 from jaxfl.core.products import exact
 from jaxfl.core.types import Array, Draw, Hyper, Key, PyTree, Sampler
 from jaxfl.data.samples import samples
-from jaxfl.parts.gradients import evaluated
+from jaxfl.parts.gradients import evaluated, in_factors
 from jaxfl.parts.storage import recalled, unpacked
 from jaxfl.problems.clipping import clip
 from jaxfl.rounds import blocks
-from jaxfl.rounds.blocks import ClientBlock, Estimate, RoundContext, Work
+from jaxfl.rounds.blocks import ClientBlock, Estimate, RoundContext, Some, Work
 from jaxfl.rounds.body import Body
 
 __all__ = [
@@ -38,6 +38,8 @@ __all__ = [
     "work_of",
 ]
 
+EVEN = 256  # rows that GPUs multiply without adding empty ones, in up to 64 parts
+WASTE = 0.05  # the most of empty ones
 SPARE = 4.0  # standard deviations of a strip above the mean
 
 
@@ -78,11 +80,17 @@ def mean_estimate(
     body: Body, context: RoundContext, who: ClientBlock, work: Work
 ) -> tuple[Array, PyTree]:
     """sum_i weight_i g_i in one evaluation over the samples of all clients of the block."""
-    if not body.packs or work.stored is not None:
+    if work.stored is not None or work.offset is not None:
         return whole_estimate(context, who, work)
+
+    def here(who: ClientBlock, work: Work) -> Array:
+        if body.packs:
+            return packed_estimate(context, who, work)
+        return whole_estimate(context, who, work)[0]
+
     total: Array = on_cpus(
-        lambda who, work: packed_estimate(context, who, work),
-        lambda who, work: whole_estimate(context, who, work)[0],
+        here,
+        lambda who, work: even_estimate(context, who, work),
     )(who, work)
     return total, None
 
@@ -97,6 +105,20 @@ def whole_estimate(context: RoundContext, who: ClientBlock, work: Work) -> tuple
     if work.base is not None:
         total = total + exact(who.weight, work.base)
     return total, jax.tree.map(lambda a: a.reshape(*weight.shape, *a.shape[1:]), factors)
+
+
+def even_estimate(context: RoundContext, who: ClientBlock, work: Work) -> Array:
+    """:func:`whole_estimate` with some empty slots more, where GPUs would copy all samples to add them."""
+    rows, size = work.rows, work.rows.weight.size
+    more = -size % EVEN
+    if rows.index is None or not 0 < more < size * WASTE:
+        return whole_estimate(context, who, work)[0]
+    weight = (who.weight[:, None] * rows.weight).reshape(-1)
+    clients = jnp.repeat(who.index, rows.weight.shape[1])
+    clients, index = (jnp.pad(a.reshape(-1), (0, more), "edge") for a in (clients, rows.index))
+    batch = samples(context.problem.train, clients, index)
+    total = evaluated(context.point, jnp.pad(weight, (0, more)), batch)[0]
+    return total if work.base is None else total + exact(who.weight, work.base)
 
 
 def packed_estimate(context: RoundContext, who: ClientBlock, work: Work) -> Array:
@@ -114,16 +136,27 @@ def packed_estimate(context: RoundContext, who: ClientBlock, work: Work) -> Arra
 
 
 def own_estimate(body: Body, context: RoundContext) -> Estimate:
-    """One client's g_i, and the factors of its gradients."""
+    """One client's g_i, the factors of its gradients, and some of its coordinates."""
 
-    def estimate(_: Key, work: Work) -> tuple[Array, PyTree]:
-        g, factors = evaluated(
-            context.point, work.rows.weight, work.batch, stored=work.stored, offset=work.offset
+    def estimate(_: Key, work: Work) -> tuple[Array, PyTree, Some | None]:
+        weight, batch, kernel = work.rows.weight, work.batch, context.point.kernel
+        factors, first = in_factors(
+            context.point, weight, batch, stored=work.stored, offset=work.offset
         )
-        g = g if work.base is None else g + work.base
-        g = g if body.regularizer_apart else g + context.point.public
-        smooth = context.point.kernel.smooth
-        return (clip(g, context.hp["clip"], smooth) if body.clip != "example" else g), factors
+        added = [] if work.base is None else [work.base]
+        if not body.regularizer_apart:
+            added.append(context.point.public)
+
+        def some(index: Array) -> Array:
+            assert kernel.coordinates is not None
+            g = kernel.coordinates(weight, factors, batch, index)
+            more = (in_own_loop(lambda v=v: v.at[index].get(mode="clip"), context.t) for v in added)
+            return sum(more, g)
+
+        g = sum(added, kernel.contract(weight, factors, batch))
+        if body.clip != "example":
+            return clip(g, context.hp["clip"], kernel.smooth), first, None
+        return g, first, None if kernel.coordinates is None else some
 
     return estimate
 

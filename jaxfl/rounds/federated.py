@@ -252,14 +252,14 @@ class Federated(Body):
             return estimates.own_estimate(self, context)
         local = self.local
 
-        def run(noise: Key, me: ClientBlock) -> tuple[Array, PyTree]:
+        def run(noise: Key, me: ClientBlock) -> tuple[Array, PyTree, None]:
             stream = jax.random.fold_in(context.keys.rows, me.index)
             points = jax.random.fold_in(at(context.keys.points, context.t), me.index)
             read = functools.partial(blocks.take, context.problem.train, me)
             client = Client(stream, noise, points, me.count, read)
             x, shared, problem, hp = context.x, context.shared, context.problem, context.hp
             g, *rest = local.run(client, x, shared, me.local, problem, hp)
-            return g, rest
+            return g, rest, None
 
         return run
 

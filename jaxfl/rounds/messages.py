@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from jaxfl.core.checks import kind_of
 from jaxfl.core.errors import require
-from jaxfl.core.fusion import materialized
+from jaxfl.core.fusion import in_own_loop, materialized
 from jaxfl.core.products import exact
 from jaxfl.core.records import document_all
 from jaxfl.core.types import Array, Compressor, Draw, Hyper, Info, Key, Mechanism, Message, PyTree
@@ -25,7 +25,7 @@ from jaxfl.parts.mechanisms import (
     past,
 )
 from jaxfl.parts.storage import packed, rounded, unpacked
-from jaxfl.rounds.blocks import ClientBlock, Estimate, RoundContext, client_keys
+from jaxfl.rounds.blocks import ClientBlock, Estimate, RoundContext, Some, client_keys
 from jaxfl.rounds.body import Body
 
 __all__ = [
@@ -95,8 +95,8 @@ def send(
     def one(noise: Key, mask: Key, links: PyTree, work: PyTree, multiple: Array | None) -> Sent:
         unit = in_units(context.unit, multiple)
         link, old = parted(body, links)
-        own = estimate(noise, work)
-        g = own[0]
+        g, rest, some = estimate(noise, work)
+        own = g, rest
         v = channel.before(link, g)
         require(
             _like(v, g.shape, g.dtype),
@@ -106,8 +106,15 @@ def send(
             "return as many values as the estimate has, of the same dtype",
         )
         if channel.residual is None:
+
+            def picked(index: Array) -> Array:
+                assert some is not None
+                read = jax.tree.map(lambda a: picked_of(a, index, t), link)
+                return channel.before(read, in_own_loop(lambda: some(index), t))
+
+            at = picked if some is not None and channel.elementwise else None
             message, sent, new = release(
-                body.own, body.compressor, noise, mask, v, t, hp, unit, old
+                body.own, body.compressor, noise, mask, v, t, hp, unit, old, at
             )
             return Sent(message, sent, joined(channel.after(link, message, hp.copy()), new), own)
         # on all coordinates, since the channel keeps those that are not sent
@@ -127,10 +134,15 @@ def send(
     return jax.vmap(one)(noise, mask, before, work, multiples_of(body.own, who.index)), before
 
 
+def picked_of(a: Array, index: Array, t: Array) -> Array:
+    """Some numbers of an array too large for caches: CPUs wait for many at a time in a loop of its own."""
+    return in_own_loop(lambda: a.at[index].get(mode="clip"), t)
+
+
 def protect(
     body: Body, context: RoundContext, who: ClientBlock, message: Message
 ) -> tuple[Array, Array]:
-    """Each message as words, and the number of its coordinates that were clamped."""
+    """Each message as words, and which of its coordinates were clamped, or how many."""
     assert body.aggregation is not None
     protect_one = body.aggregation.protect
     pairs, t, cohort, x, hp = context.keys.pairs, context.t, context.cohort, context.x, context.hp
@@ -185,7 +197,9 @@ def added_up(
     live = who.weight > 0
     words, clamped = protect(body, context, who, message)
     total = jnp.sum(jnp.where(live[:, None], words, 0), axis=0, dtype=words.dtype)
-    return total, jnp.sum(jnp.where(live, clamped, 0))
+    clamped = jnp.sum(jnp.where(live[:, None], clamped.reshape(live.size, -1), 0), axis=0)
+    total, clamped = jax.lax.optimization_barrier((total, clamped))  # one kernel adds up both
+    return total, jnp.sum(clamped)
 
 
 def release(
@@ -198,10 +212,12 @@ def release(
     hp: Hyper,
     unit: Array | None = None,
     past: Past | None = None,
+    some: Some | None = None,
 ) -> tuple[Message, Array, Past | None]:
     """C(v + xi), the number of its coordinates, and what the noise remembers after ``past``.
 
-    A sparsifier chooses coordinates first, and only they get noise: the message has the same law.
+    A sparsifier chooses coordinates first, and only they get noise: the message has the same law.  ``some``
+    computes them for less work than v.
     """
     select, code = compressor.select, compressor.code
     pick, encode = jax.random.split(mask) if select and code else (mask, mask)
@@ -212,7 +228,7 @@ def release(
     else:
         chosen = select(pick, v.size, hp)
         _one_draw(compressor.name, chosen, v.size)
-        value = v.at[chosen.index].get(mode="clip")
+        value = v.at[chosen.index].get(mode="clip") if some is None else some(chosen.index)
         weight = chosen.weight.astype(v.dtype)
         if independent(mechanism):
             xi, _ = drawn(noise, mechanism, value, hp, unit, t)

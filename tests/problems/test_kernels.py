@@ -12,6 +12,7 @@ from jax.extend.core import primitives
 from told import refused
 from zoo import FEATURES, ZOO, Entry, close, examples, point, shortened, sums
 
+from jaxfl.core import products
 from jaxfl.core.types import Array, Model, Problem, Term
 from jaxfl.parts.storage import recalled
 from jaxfl.problems import models
@@ -78,6 +79,33 @@ def test_layers_are_clipped_one_by_one(entry):
     assert np.max(lengths) == pytest.approx(float(G), rel=2e-4)
     again = recalled(kernel, G, kernel.factors(x, batch), batch)
     close(kernel.contract(weight, again, batch), np.asarray(weight) @ short, 2e-5)
+
+
+@pytest.mark.parametrize("platform", ["cpu", "tpu", "default"])
+@table(plain=("mlp_sigmoid",))
+def test_some_coordinates_are_those_of_all(entry, platform, monkeypatch):
+    """Few, so that large layers are read and small ones computed; the same twice, and past the last."""
+    use = lambda *args, **ways: ways.get(platform, ways.get("default"))(*args)  # noqa: E731
+    monkeypatch.setattr(jax.lax, "platform_dependent", use)
+    monkeypatch.setattr(products, "UNROLLED", 5)
+    model, x, _, batch, weight = setup(entry)
+    if model.kernel.coordinates is None:
+        return
+    F = model.kernel.factors(x, batch)
+    whole = np.asarray(model.kernel.contract(weight, F, batch))
+    for sparse, many in ((0, 3), (1, 3), (1, model.dim), (12, 2)):
+        monkeypatch.setattr(products, "SPARSE", sparse)
+        index = jax.random.permutation(jax.random.key(many), model.dim)[:many]
+        index = jnp.append(index, jnp.asarray([index[0], model.dim]))
+        found = model.kernel.coordinates(weight, F, batch, index)
+        close(found, whole[np.minimum(index, model.dim - 1)], 2e-6)
+
+
+@pytest.mark.parametrize("rows", [12, 96, 128, 256, 300])
+def test_sums_in_parts_are_sums(rows):
+    rng = np.random.default_rng(rows)
+    w, a = (jnp.asarray(rng.normal(size=shape), jnp.float32) for shape in ((rows,), (rows, 7)))
+    close(products.in_parts(w, a), np.asarray(w, float) @ np.asarray(a, float), 2e-6)
 
 
 @pytest.mark.parametrize("double", [False, True], ids=["float32", "float64"])

@@ -16,6 +16,7 @@ from jaxfl.core import normals
 from jaxfl.core.types import Compressor, Draw
 from jaxfl.parts.mechanisms import gaussian, normal
 from jaxfl.parts.sampling import sampler
+from jaxfl.rounds import estimates
 from jaxfl.rounds import federated as rounds
 from jaxfl.rounds.blocks import client_keys, streams
 
@@ -27,6 +28,7 @@ NUMBERS = {"lr": 0.2, "clip": 0.6}
     ("name", "parts", "numbers"),
     [
         ("ldp_sgd", {"sampler": "poisson"}, {}),
+        ("ldp_sgd", {"sampler": "with_replacement"}, {}),
         ("cdp_sgd", {"sampler": "shuffled"}, {"k": 9}),
         ("soteriafl_saga", {"participation": "uniform"}, {"k": 9, "cohort": 5}),
         ("soteriafl_svrg", {}, {"k": 9, "refresh": 0.5}),
@@ -37,6 +39,8 @@ def test_blocks_and_accelerators_draw_the_same(name, parts, numbers, key, monkey
     """On CPUs seven clients at once or one by one; in place of these on accelerators all clients at
     once, no packed rows, no walks, no loops."""
     problem, ends = a_network(n=7), []
+    monkeypatch.setattr(estimates, "EVEN", 8)
+    monkeypatch.setattr(estimates, "WASTE", 1.0)
     given = {**NUMBERS, "sigma": 0.02, "batch": 4, **numbers}
     for rows, platform in ((8, "cpu"), (8, "default"), (10_000, "cpu")):
         monkeypatch.setattr(rounds, "ON_CPUS", (rows, 1 << 20))

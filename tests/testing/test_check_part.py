@@ -323,6 +323,10 @@ LYING: dict[str, tuple[Any, str]] = {
     "one coordinate longer": (sends(lambda link, g: g.at[3].multiply(2.0)), "apart"),
     "linear only in name": (sends(lambda link, g: jnp.clip(g, -0.5, 0.5)), "mean of before"),
     "a shift that grows": (sends(lambda s, g: 2 * g - s, channels.shifted()), "apart"),
+    "coordinates that others change": (
+        sends(lambda link, g: g[::-1], mine(channels.direct(), elementwise=True)),
+        "Some coordinates",
+    ),
     "a memory that is denied": (mine(channels.shifted(), remembers=False), "does not remember"),
     "a shift that the server does not follow": (
         mine(channels.shifted(), receive=lambda s, mean, *rest: (s + mean, s)),
@@ -374,6 +378,9 @@ LYING: dict[str, tuple[Any, str]] = {
     # gradients of models
     "short norms": (kernel(inner=lambda F, H, b: logistic.kernel.inner(F, H, b) / 4), "differs"),
     "one coordinate of gradients longer": (kernel(contract=one_longer), "differs"),
+    "a coordinate of other rows": (
+        kernel(coordinates=lambda w, F, b, i: one_longer(w, F, b)[i]), "whole sum"
+    ),
     # servers
     "another first point": (mine(servers.descent(), view=lambda s: s[0] + 1), "first"),
     "no projection": (mine(servers.descent(), step=unprojected), "the constraint set reaches"),

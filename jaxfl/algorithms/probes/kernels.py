@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxfl.algorithms.probes.laws import confirm
-from jaxfl.core.types import Array, Kernel, Problem, PyTree, Term
+from jaxfl.core.types import Array, Kernel, Model, Problem, PyTree, Term
 from jaxfl.data.samples import block, plain
 from jaxfl.problems.clipping import evaluate
 from jaxfl.problems.kernels import generic_kernel
@@ -45,6 +45,25 @@ def kernel(problem: Problem) -> None:
                 f"the gradient kernel of the model {model.name!r} clips a gradient to one that differs "
                 f"by {apart:.4g} from that of vmap(grad), at the bound {bound:.4g}",
             )
+    if model.kernel.coordinates is not None:
+        _some(model, x[0], batch, rows)
+
+
+def _some(model: Model, x: Array, batch: PyTree, rows: int) -> None:
+    """Raise unless the kernel computes single coordinates as it computes all."""
+    kernel, weight = model.kernel, jnp.linspace(-1.0, 1.0, rows, dtype=x.dtype)
+    F = kernel.factors(x, batch)
+    whole = np.asarray(kernel.contract(weight, F, batch))
+    for few in (1, model.dim):
+        index = jax.random.permutation(jax.random.key(few), model.dim)[:few]
+        assert kernel.coordinates is not None
+        found = np.asarray(kernel.coordinates(weight, F, batch, index))
+        apart = float(np.abs(found - whole[index]).max())
+        confirm(
+            apart <= CLOSE * float(np.abs(whole).max()),
+            f"the gradient kernel of the model {model.name!r} computes a coordinate that differs by "
+            f"{apart:.4g} from that of the whole sum",
+        )
 
 
 def _clipped(kernel: Kernel, x: Array, batch: PyTree, bound: float) -> np.ndarray:

@@ -509,6 +509,16 @@ def _linearity(part: Channel, given: Given) -> None:
         )
 
 
+def _elementwise(part: Channel, given: Given) -> None:
+    """Check that ``before`` maps some coordinates as it maps all, where a channel is ``elementwise``."""
+    if not part.elementwise:
+        return
+    link, _, _ = _linked(part)
+    g, index = jax.random.normal(jax.random.key(0), (D,)), jnp.asarray([D - 1, 0, 2])
+    some = part.before(jax.tree.map(lambda a: a[index], link), g[index])
+    equal(some, part.before(link, g)[index], f"Some coordinates and all in before of {part.name!r}")
+
+
 def _link_hyper(part: Channel, given: Given) -> Any:
     return hyper(part, given.numbers, carry=0.5)
 
@@ -597,6 +607,7 @@ CHECKS: dict[type, dict[str, Callable[[Any, Given], str | None]]] = {
     Channel: {
         "expansion": _expansion,
         "linearity": _linearity,
+        "coordinates": _elementwise,
         "memory": _memory,
         "shapes": _shapes,
     },
@@ -609,7 +620,7 @@ PRIVATE: dict[type, tuple[str, ...]] = {
     Sampler: ("weights", "law"),
     Participation: ("turns",),
     Mechanism: ("deviation", "independence"),
-    Channel: ("expansion",),
+    Channel: ("expansion", "coordinates"),
 }
 # and those that count too under the noise of a server or in a sum that hides messages
 UNSEEN: dict[type, tuple[str, ...]] = {
