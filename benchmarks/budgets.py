@@ -146,9 +146,7 @@ def compiled(case: str, device: Any) -> tuple[Any, float, float]:
     return program.compile(), drawn, steps * flops(w, chosen)
 
 
-def least(
-    w: Workload, state: Any, k: int | None, steps: int = 1, follows: bool = False
-) -> float:
+def least(w: Workload, state: Any, k: int | None, steps: int = 1, follows: bool = False) -> float:
     """Bytes of the drawn samples, and twice those of the state: a round reads and writes it.
 
     Of clients' vectors (n, d) a sparse message touches k coordinates, each in a sector of its own, and of a

@@ -68,7 +68,8 @@ class Cost(NamedTuple):
 
     def times(self, n: float) -> Cost:
         kernels, moved = (
-            Counter({name: n * k for name, k in each.items()}) for each in (self.kernels, self.moved)
+            Counter({name: n * k for name, k in each.items()})
+            for each in (self.kernels, self.moved)
         )
         return Cost(kernels, moved, n * self.waits, n * self.most, self.loops)
 
@@ -216,7 +217,9 @@ class Program:
         shape = [int(n) for n in re.findall(r"\d+", numbers[2])] if numbers else []
         run = int(found[1]) if each.opcode == "gather" else shape[int(found[1])]
         count = math.prod(shape)
-        one = size(type) / count  # bytes of a number; none are read from what a TPU keeps on the chip
+        one = (
+            size(type) / count
+        )  # bytes of a number; none are read from what a TPU keeps on the chip
         return count / run * math.ceil(run * one / SECTOR) * SECTOR
 
 

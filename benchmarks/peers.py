@@ -29,6 +29,8 @@ class Peer(NamedTuple):
     alone: bool = False  # its idle processes slow all others: it comes last, beside one of ours
 
     def enters(self, workload: str) -> bool:
+        if not self.workloads:  # in a study of its own
+            return False
         if workload.startswith("tiny"):
             return not workload.endswith("crowd") or "W5" in self.workloads
         return workload.startswith(self.workloads)
@@ -53,6 +55,7 @@ PEERS = {
         ("fedjax==0.0.17 jax==0.5.3 jaxlib==0.5.3 dm-haiku==0.0.17",),
         "3.10",  # newer JAX breaks it, and newer Pythons have no older JAX
     ),
+    "opacus": Peer("clipping.py", (), ("torch==2.13.0 opacus==1.6.0",), "3.11"),
     "flower": Peer("flower_sim.py", SMALL, ("flwr==1.41.0 ray==2.55.0",), "3.11", alone=True),
 }
 

@@ -163,4 +163,6 @@ def _short(value: Any) -> str:
 
 def largest(row: dict[str, Any]) -> str:
     """The operations that move most, with their megabytes."""
-    return ", ".join(f"{where.split('/')[-1]} {n / 1e6:,.3g}" for where, n in row["largest"].items())
+    return ", ".join(
+        f"{where.split('/')[-1]} {n / 1e6:,.3g}" for where, n in row["largest"].items()
+    )

@@ -16,7 +16,17 @@ from jaxfl.core.fusion import on_cpus
 from jaxfl.core.params import choice
 from jaxfl.core.types import Array
 
-__all__ = ["EXACT", "crossed", "exact", "outputs", "precision", "summed", "summed_at", "totals", "totals_at"]
+__all__ = [
+    "EXACT",
+    "crossed",
+    "exact",
+    "outputs",
+    "precision",
+    "summed",
+    "summed_at",
+    "totals",
+    "totals_at",
+]
 
 # Accelerators may round the inputs of a product to three digits; a clipped norm would exceed G.
 EXACT = jax.lax.Precision.HIGHEST

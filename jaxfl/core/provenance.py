@@ -82,7 +82,8 @@ RESTS: dict[type, Rests] = {
         ("select",), ("code", "omega", "resolve", "capacity", "unbiased", "absolute", "fixed_size")
     ),
     Channel: Rests(
-        ("before", "linear", "growth", "elementwise"), ("init", "after", "receive", "residual", "remembers")
+        ("before", "linear", "growth", "elementwise"),
+        ("init", "after", "receive", "residual", "remembers"),
     ),
     Server: Rests((), ("init", "view", "step", "output")),
 }

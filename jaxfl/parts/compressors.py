@@ -64,7 +64,9 @@ __all__ = [
 ]
 
 FLOAT = 32.0  # bits
-FAR = 2.0**64  # squares of numbers 1/FAR or FAR times as large as others neither vanish nor overflow
+FAR = (
+    2.0**64
+)  # squares of numbers 1/FAR or FAR times as large as others neither vanish nor overflow
 LEVELS = Param("levels", "quantization levels above zero", low=1, high=2**16, integer=True)
 KEPT = Param("k", "coordinates that a message carries", low=1, integer=True, default="d/20")
 QUANTUM = Param(

@@ -379,7 +379,8 @@ LYING: dict[str, tuple[Any, str]] = {
     "short norms": (kernel(inner=lambda F, H, b: logistic.kernel.inner(F, H, b) / 4), "differs"),
     "one coordinate of gradients longer": (kernel(contract=one_longer), "differs"),
     "a coordinate of other rows": (
-        kernel(coordinates=lambda w, F, b, i: one_longer(w, F, b)[i]), "whole sum"
+        kernel(coordinates=lambda w, F, b, i: one_longer(w, F, b)[i]),
+        "whole sum",
     ),
     # servers
     "another first point": (mine(servers.descent(), view=lambda s: s[0] + 1), "first"),
