@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from jaxfl.core.derivatives import loop
 from jaxfl.core.types import Array
 
-__all__ = ["LARGEST", "in_own_loop", "materialized", "on_cpus"]
+__all__ = ["LARGEST", "in_own_loop", "materialized", "on_cpus", "read_at"]
 
 LARGEST = 1 << 28  # entries of the arrays of a block of clients on accelerators, 1 GiB of float32
 LEAST = 1 << 10  # entries of the smallest array that repays a loop of its own
@@ -66,3 +66,8 @@ def in_own_loop(f: Callable[[], Array], t: Array) -> Array:
     once = jnp.minimum(t, 0) + 1
     result: Array = on_cpus(lambda: loop(once, 1, lambda *_: f(), zero), f)()
     return result
+
+
+def read_at(a: Array, index: Array, t: Array) -> Array:
+    """Return some numbers of an array that no cache holds; CPUs wait for many of them at a time."""
+    return in_own_loop(lambda: a.at[index].get(mode="clip"), t)

@@ -172,14 +172,14 @@ def _entries(u: Array, v: Array, place: Array) -> Array:
     """Entries of ``u' v``, numbered row by row."""
 
     def read(row: Array, column: Array) -> Array:
-        def add(total: Array, some: tuple[Array, Array]) -> tuple[Array, None]:
+        def add(total: Array, some: tuple[Array, ...]) -> tuple[Array, None]:
             for a, b in zip(*some, strict=True):
                 total = total + a[row] * b[column]
             return total, None
 
         whole = u.shape[0] // UNROLLED * UNROLLED
-        many = (w[:whole].reshape(-1, UNROLLED, w.shape[1]) for w in (u, v))
-        total, _ = jax.lax.scan(add, jnp.zeros(place.shape, v.dtype), tuple(many))
+        many = tuple(w[:whole].reshape(-1, UNROLLED, w.shape[1]) for w in (u, v))
+        total, _ = jax.lax.scan(add, jnp.zeros(place.shape, v.dtype), many)
         return add(total, (u[whole:], v[whole:]))[0]
 
     def fused(row: Array, column: Array) -> Array:

@@ -389,8 +389,8 @@ class Kernel(NamedTuple):
         split: () -> the kernel of several layers; None: there is one.
         smooth: whether gradients are clipped smoothly, see :mod:`jaxfl.problems.clipping`; by ``inner``
             and ``scale``.
-        coordinates: (w, F, batch, index) -> the numbers of ``contract`` at these indices, (k,), for less work
-            where they are few; None: there is no such way.
+        coordinates: (w, F, batch, index) -> the numbers of ``contract`` at these indices, (k,), for less
+            work where they are few; None: there is no such way.
     """
 
     factors: Callable[[Array, PyTree], PyTree]

@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxfl.core.derivatives import loop
-from jaxfl.core.fusion import in_own_loop, materialized, on_cpus
+from jaxfl.core.fusion import materialized, on_cpus, read_at
 from jaxfl.core.products import exact
 from jaxfl.core.types import Array, Draw, Hyper, Key, PyTree, Sampler
 from jaxfl.data.samples import samples
@@ -150,8 +150,7 @@ def own_estimate(body: Body, context: RoundContext) -> Estimate:
         def some(index: Array) -> Array:
             assert kernel.coordinates is not None
             g = kernel.coordinates(weight, factors, batch, index)
-            more = (in_own_loop(lambda v=v: v.at[index].get(mode="clip"), context.t) for v in added)
-            return sum(more, g)
+            return sum((read_at(v, index, context.t) for v in added), g)
 
         g = sum(added, kernel.contract(weight, factors, batch))
         if body.clip != "example":

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from jaxfl.core.checks import kind_of
 from jaxfl.core.errors import require
-from jaxfl.core.fusion import in_own_loop, materialized
+from jaxfl.core.fusion import in_own_loop, materialized, read_at
 from jaxfl.core.products import exact
 from jaxfl.core.records import document_all
 from jaxfl.core.types import Array, Compressor, Draw, Hyper, Info, Key, Mechanism, Message, PyTree
@@ -109,12 +109,12 @@ def send(
 
             def picked(index: Array) -> Array:
                 assert some is not None
-                read = jax.tree.map(lambda a: picked_of(a, index, t), link)
+                read = jax.tree.map(lambda a: read_at(a, index, t), link)
                 return channel.before(read, in_own_loop(lambda: some(index), t))
 
-            at = picked if some is not None and channel.elementwise else None
+            few = picked if some is not None and channel.elementwise else None
             message, sent, new = release(
-                body.own, body.compressor, noise, mask, v, t, hp, unit, old, at
+                body.own, body.compressor, noise, mask, v, t, hp, unit, old, few
             )
             return Sent(message, sent, joined(channel.after(link, message, hp.copy()), new), own)
         # on all coordinates, since the channel keeps those that are not sent
@@ -132,11 +132,6 @@ def send(
         links = jax.tree.map(lambda a: materialized(a, t), links)
     before = unpacked(links, x.dtype)
     return jax.vmap(one)(noise, mask, before, work, multiples_of(body.own, who.index)), before
-
-
-def picked_of(a: Array, index: Array, t: Array) -> Array:
-    """Some numbers of an array too large for caches: CPUs wait for many at a time in a loop of its own."""
-    return in_own_loop(lambda: a.at[index].get(mode="clip"), t)
 
 
 def protect(
@@ -228,6 +223,7 @@ def release(
     else:
         chosen = select(pick, v.size, hp)
         _one_draw(compressor.name, chosen, v.size)
+        assert chosen.index is not None
         value = v.at[chosen.index].get(mode="clip") if some is None else some(chosen.index)
         weight = chosen.weight.astype(v.dtype)
         if independent(mechanism):
