@@ -80,7 +80,8 @@ def mean_estimate(
     body: Body, context: RoundContext, who: ClientBlock, work: Work
 ) -> tuple[Array, PyTree]:
     """sum_i weight_i g_i in one evaluation over the samples of all clients of the block."""
-    if work.stored is not None or work.offset is not None:
+    memory = body.estimator.memory
+    if memory.table is not None or memory.follow is not None or work.offset is not None:
         return whole_estimate(context, who, work)
 
     def here(who: ClientBlock, work: Work) -> Array:
