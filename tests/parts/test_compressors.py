@@ -152,6 +152,17 @@ def test_large_dimensions():
         np.testing.assert_allclose(np.asarray(draw.weight)[live], d / 3000, rtol=1e-6)
 
 
+@pytest.mark.plain
+@pytest.mark.parametrize("scale", [1.0, 0.0, 1e-30, 1e-25, 1e-15, 1e15, 1e25, 1e36])
+def test_norms_of_one_pass_neither_vanish_nor_overflow(scale):
+    """As accelerators compute them."""
+    v = np.float32(scale) * np.random.default_rng(0).uniform(-1, 1, 200).astype(np.float32)
+    top, norm, u = cs._in_one_pass(jnp.asarray(v))
+    exact = np.linalg.norm(v.astype(float)) or 1.0
+    assert float(top) * float(norm) / exact == pytest.approx(1.0, rel=1e-6)
+    np.testing.assert_allclose(u, v / exact, rtol=1e-5)
+
+
 def test_qsgd_rounds_to_levels_at_random():
     """sum f (1 - f) / s^2 |v|^2, and never above the bound of the paper or d/(4 s^2)."""
     levels, vs = 3, vectors().astype(np.float64)

@@ -93,7 +93,7 @@ def test_some_coordinates_are_those_of_all(entry, platform, monkeypatch):
         return
     F = model.kernel.factors(x, batch)
     whole = np.asarray(model.kernel.contract(weight, F, batch))
-    for sparse, many in ((0, 3), (1, 3), (1, model.dim), (12, 2)):
+    for sparse, many in ((0, model.dim), (1, 3), (12, 2)):
         monkeypatch.setattr(products, "SPARSE", sparse)
         index = jax.random.permutation(jax.random.key(many), model.dim)[:many]
         index = jnp.append(index, jnp.asarray([index[0], model.dim]))
