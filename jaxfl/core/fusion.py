@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from jaxfl.core.derivatives import loop
 from jaxfl.core.types import Array
 
-__all__ = ["LARGEST", "in_own_loop", "materialized", "on_cpus", "read_at"]
+__all__ = ["LARGEST", "in_own_loop", "materialized", "on_cpus", "on_gpus", "read_at"]
 
 LARGEST = 1 << 28  # entries of the arrays of a block of clients on accelerators, 1 GiB of float32
 LEAST = 1 << 10  # entries of the smallest array that repays a loop of its own
@@ -29,6 +29,13 @@ def on_cpus(here: Callable[..., Any], elsewhere: Callable[..., Any]) -> Callable
     The compiler of each platform sees one of them: an exported program runs on every platform.
     """
     return lambda *args: jax.lax.platform_dependent(*args, cpu=here, default=elsewhere)
+
+
+def on_gpus(here: Callable[..., Any], elsewhere: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that GPUs compute as ``here``, and CPUs and TPUs as ``elsewhere``."""
+    return lambda *args: jax.lax.platform_dependent(
+        *args, cpu=elsewhere, tpu=elsewhere, default=here
+    )
 
 
 def materialized(a: Array, t: Array) -> Array:

@@ -12,7 +12,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jaxfl.core.fusion import on_cpus
+from jaxfl.core.fusion import on_cpus, on_gpus
 from jaxfl.core.params import choice
 from jaxfl.core.types import Array
 
@@ -93,7 +93,7 @@ outputs = of_many(output, on_cpus(lambda X, a: barrier(a @ barrier(X.T)).T, lamb
 
 #: ``w' a``, for weights w (b,) and samples a (b, d).
 totals = of_many(
-    on_cpus(total, in_parts),
+    on_gpus(in_parts, total),
     on_cpus(lambda W, a: barrier(jnp.matmul(a.T, barrier(W.T), precision=EXACT)).T, total),
 )
 
