@@ -16,7 +16,7 @@ from jaxfl.core.params import MOST, choice, number, reads
 from jaxfl.data.loaders import LOADERS
 
 __all__ = [
-    "LEAF", "LIMITS", "Among", "Read", "as_typed", "command", "data", "flag", "is_file", "of_leaf",
+    "LEAF", "LIMITS", "MOST", "Among", "Read", "as_typed", "command", "data", "flag", "is_file", "of_leaf",
     "pair", "path", "real", "records", "rounds", "suggested", "text", "whole",
 ]  # fmt: skip
 

@@ -5,7 +5,7 @@ import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -151,13 +151,18 @@ def test_budgets(load: Any, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> Non
 
 
 def test_the_least_that_a_round_moves(load: Any) -> None:
-    """Samples once, the state twice: of sparse messages k coordinates, of a table the drawn records."""
-    w = load("workloads").TINY["tiny"]
-    state = np.zeros(w.d, "f4"), np.zeros((w.n, w.d), "f4"), np.zeros((w.n, w.m), "f4")
+    """Samples once, the state twice: of sparse messages the sectors of k coordinates, of a table the drawn
+    records, and what is added to estimates is written where it follows them."""
+    w, least = load("workloads").TINY["tiny"]._replace(d=64), load("budgets").least
+    links, table, x = (np.zeros(s, "f4") for s in ((w.n, w.d), (w.n, w.m), (w.d,)))
     drawn = 4 * w.n * w.b * (w.features + 1)
-    dense = drawn + 8 * w.d + 8 * w.n * w.d + 8 * w.n * w.b
-    assert load("budgets").least(w, state, None) == pytest.approx(dense)
-    assert load("budgets").least(w, state, 2) == pytest.approx(dense - 8 * w.n * (w.d - 2))
+    dense = drawn + 8 * w.d + 8 * links.size + 8 * w.n * w.b
+    assert least(w, (x, links, table), None) == pytest.approx(dense)
+    assert least(w, (x, links, table), 2) == pytest.approx(dense - 8 * w.n * (w.d - 2 * 8))
+    assert least(w, (x, links, table), 32) == pytest.approx(dense)
+    state = NamedTuple("State", [("bases", Any)])(np.zeros_like(links))
+    assert least(w, state, 2) == pytest.approx(drawn + 4 * w.n * 2 * 8)
+    assert least(w, state, 2, follows=True) == pytest.approx(drawn + 8 * links.size)
 
 
 def test_what_is_said_of_accelerators(load: Any) -> None:
