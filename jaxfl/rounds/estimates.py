@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxfl.core.derivatives import loop
-from jaxfl.core.fusion import materialized, on_cpus, read_at
+from jaxfl.core.fusion import materialized, on_cpus, on_gpus, read_at
 from jaxfl.core.products import exact
 from jaxfl.core.types import Array, Draw, Hyper, Key, PyTree, Sampler
 from jaxfl.data.samples import samples
@@ -84,15 +84,14 @@ def mean_estimate(
     if memory.table is not None or memory.follow is not None or work.offset is not None:
         return whole_estimate(context, who, work)
 
-    def here(who: ClientBlock, work: Work) -> Array:
-        if body.packs:
-            return packed_estimate(context, who, work)
+    def whole(who: ClientBlock, work: Work) -> Array:
         return whole_estimate(context, who, work)[0]
 
-    total: Array = on_cpus(
-        here,
-        lambda who, work: even_estimate(context, who, work),
-    )(who, work)
+    def packed(who: ClientBlock, work: Work) -> Array:
+        return packed_estimate(context, who, work)
+
+    even = on_gpus(lambda who, work: even_estimate(context, who, work), whole)
+    total: Array = on_cpus(packed if body.packs else whole, even)(who, work)
     return total, None
 
 
