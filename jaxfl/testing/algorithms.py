@@ -28,6 +28,7 @@ from jaxfl.engine.functions import Functions, functions
 from jaxfl.engine.runs import totals
 from jaxfl.engine.simulate import simulate
 from jaxfl.engine.sweep import sweep
+from jaxfl.parts.graphs import Graph
 from jaxfl.privacy.events import Kind
 from jaxfl.rounds import transcript
 
@@ -117,9 +118,12 @@ def _parts(one: Case) -> None:
     values = {n: v for n, v in values.items() if n not in ELSEWHERE | SIZES}
     numbers = {n: v for n, v in values.items() if not isinstance(v, Schedule)}
     for part in mine:
-        names = {p.name for p in (*part.params, *getattr(part, "sampler", part).params)}
+        owners = part, getattr(part, "sampler", None)
+        names = {p.name for owner in owners for p in getattr(owner, "params", ())}
+        given = {n: numbers[n] for n in sorted(names & numbers.keys())}
+        given |= {"clients": one.problem.n} if isinstance(part, Graph) else {}
         try:
-            check_part(part, **{n: numbers[n] for n in sorted(names & numbers.keys())})
+            check_part(part, **given)
         except InputError as error:
             left.append(f"{part.name!r} cannot be checked alone: {error}")
     if left:
