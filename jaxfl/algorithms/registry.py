@@ -129,7 +129,7 @@ OWN = frozenset(ALGORITHMS)
 def algorithm(name: str, **parts: Any) -> Algorithm:
     """The algorithm of that name, with some of its parts exchanged.
 
-    >>> from jaxfl import compressors
+    >>> from jaxfl.parts import compressors
     >>> dict(algorithm("cdp_sgd", compressor=compressors.qsgd()).parts)["compressor"]
     'qsgd'
     >>> dict(algorithm("cdp_sgd", compressor="qsgd+random_k").parts)["compressor"]
