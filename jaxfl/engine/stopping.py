@@ -90,7 +90,8 @@ def read(limits: Limits, metrics_on: str) -> Stop | None:
     require(
         all(given) or not any(given[1:]),
         "belong together",
-        "give all of them, or only the first",
+        "give all three for a loss with noise, which the proof covers, or stop.loss alone for the "
+        "exact loss, for which nothing is proven",
         **noise,
     )
     require(

@@ -70,7 +70,7 @@ class Card(NamedTuple):
     profile: tuple[tuple[float, float], ...]  # pairs of eps and delta
     rests_on: tuple[str, ...]  # what the user states or declares; empty: on nothing of that kind
     assumes: str = ""
-    audited: Mapping[str, Any] | None = None  # facts of an audit: lower, confidence, runs, power
+    audited: Mapping[str, Any] | None = None  # facts of an audit: lower, plain, confidence, power
 
     def facts(self) -> dict[str, Any]:
         """The facts of the card, for JSON."""
@@ -106,8 +106,7 @@ class Card(NamedTuple):
         if self.claimed is not None:
             out.append(("claimed", self._claim()))
         if self.audited is not None:
-            sure = f"{100 * float(self.audited['confidence']):g} % confidence"
-            out.append(("audited", f"eps at least {float(self.audited['lower']):.4g}, at {sure}"))
+            out.append(("audited", self.audit()))
         own = "no part of yours: the proof reads nothing that you declare"
         out.append(("rests on", "; ".join(self.rests_on) or own))
         out += [("assumes", self.assumes)] if self.assumes else []
@@ -127,6 +126,14 @@ class Card(NamedTuple):
             f"{_up(self.floor)} or more, and below that mu bounds nothing; this is tight: the proven "
             f"bounds on an attacker's error rates exceed that mechanism's by at most {_up(self.regret)}"
         )
+
+    def audit(self) -> str:
+        """The eps of the audit, its confidence, and its condition if it has one, in words."""
+        found = self.audited or {}
+        sure = f"{100 * float(found['confidence']):g} % confidence"
+        given = found["lower"] > found.get("plain", found["lower"])
+        noise = ", if only the amount of noise differs" * given
+        return f"eps at least {float(found['lower']):.4g}, at {sure}{noise}"
 
     def _claim(self) -> str:
         less = self.claimed is not None and self.claimed < self.eps * (1 - 1e-3)

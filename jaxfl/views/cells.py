@@ -145,11 +145,17 @@ class Grid:
         out = stacked.isel(cell=self.cells.index.to_numpy())
         return out.transpose("cell", "seed", "round", ..., missing_dims="ignore")
 
+    @property
+    def ended(self) -> xarray.DataArray:
+        """The round at which each cell and seed ends: where a rule stopped it, or its last one."""
+        last = self.ds["last_round"]
+        return self.ds["stopped_at"].fillna(last) if "stopped_at" in self.ds else last
+
     def final(self, name: str) -> xarray.DataArray:
-        """The value of each cell and seed at its last round; NaN where it diverged or has not run."""
+        """The value of each cell and seed where it :attr:`ended`; NaN if it diverged or has not run."""
         if name not in self.ds or name not in TOTALS:
             self.check(name)
-        last = (self.ds["round"] == self.ds["last_round"]) & self.ds["diverged_at"].isnull()
+        last = (self.ds["round"] == self.ended) & self.ds["diverged_at"].isnull()
         values = self.ds[name].astype(np.float64).where(last).max("round", keep_attrs=True)
         return values.where(np.isfinite(values)).transpose(*self.axes, "seed")
 
@@ -303,7 +309,9 @@ def _place(name: str, known: Sequence[Any], value: Any) -> int:
 
 
 def final(ds: xarray.Dataset, name: str) -> xarray.DataArray:
-    """The value of each cell and seed at its last round; NaN where it diverged or has not run."""
+    """The value of each cell and seed at its last round, or where a rule stopped it; NaN where it diverged
+    or has not run.
+    """
     return Grid.of(ds).final(name)
 
 

@@ -590,7 +590,8 @@ def _curves(grid: Grid, rule: Criterion, on: Sheet, setting: list[str]) -> Figur
     if len(rows) > 1:
         alongs = alongs[:1]
     for along in alongs[1:]:  # what is the same in each round would show the rounds again
-        rate = grid.ends(along).mean("seed").values / grid.cells["last_round"].values
+        ended = grid.flat(grid.ended.to_dataset(name="ended"))["ended"]
+        rate = (grid.ends(along) / ended).mean("seed").values
         if _spread(rate) <= SAME * np.nanmax(rate, initial=0):
             alongs.remove(along)
     drawn = {along: lines(grid, rule.metric, along) for along in alongs}

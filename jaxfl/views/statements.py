@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from jaxfl.core.display import greek
 from jaxfl.privacy.claims import above
 from jaxfl.privacy.gaussian import gdp_power
 from jaxfl.privacy.statements import Card, power_at
@@ -60,7 +61,8 @@ def _assumed(of: Mapping[str, Card]) -> list[str]:
 
 def trade_off(card: Card, path: str | Path | None = None, *, title: str = "") -> Figure:
     """The largest true positive rate at each false positive rate: proven, of the Gaussian with mu, and of
-    the claimed eps, and what an audit reached.  ``path`` ends in .png, .pdf or .svg."""
+    the claimed eps, and what an audit reached.  Where nothing is proven the picture says why, and where
+    the runs of an audit bound no rate, a note has its eps.  ``path`` ends in .png, .pdf or .svg."""
     fpr = np.geomspace(LEAST, 1.0, 300)
     lines = [Line("no attack", fpr, fpr, None, GREY, 2, width=0.8)]
     if card.profile:
@@ -68,6 +70,8 @@ def trade_off(card: Card, path: str | Path | None = None, *, title: str = "") ->
         lines.append(Line("proven", fpr, power_at(eps, delta, fpr)))
         label = f"Gaussian, μ = {number(above(card.mu))}"
         lines.append(Line(label, fpr, gdp_power(card.mu, fpr), None, 2, 1))
+    else:
+        lines.append(Line("nothing is proven", fpr, np.ones_like(fpr)))
     if card.claimed is not None and math.isfinite(card.claimed):
         claimed = power_at(np.array([card.claimed]), np.array([card.delta]), fpr)
         lines.append(Line(f"claimed, ε = {number(card.claimed)}", fpr, claimed, None, 1, 3))
@@ -77,8 +81,11 @@ def trade_off(card: Card, path: str | Path | None = None, *, title: str = "") ->
         lines.append(at)
     panel = Panel("", "false positive rate", "true positive rate", lines, True, True)
     proven = f"ε = {number(above(card.eps))} at δ = {number(above(card.delta))} proven."
-    notes = [proven] * bool(card.profile)
+    notes = [proven if card.profile else f"Nothing is proven: {greek(card.method)}."]
     notes += [f"Protected: {card.neighbours}; seen: {card.seen}."] * bool(card.neighbours)
+    if card.audited is not None:
+        few = "; its runs bound no rate at 1 % or 0.1 % false positives, as more may" * (not power)
+        notes.append(f"Audited: {greek(card.audit())}{few}.")
     figure = ink.picture(title, [[panel]], notes)
     if path is not None:
         ink.write(figure, Path(path))

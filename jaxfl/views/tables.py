@@ -475,17 +475,20 @@ def to_target(
     """Rounds, uplink bits, gradients and seconds until ``metric`` first reaches ``target``, as
     ``rounds_to_target`` and so on.
 
-    Looked at are the evaluated rounds of the mean over seeds; NaN where the target is never
-    reached.  ``metric`` is read as in :func:`select`: at most the target where the smallest is best,
-    else at least.  Seconds are there with ``links``: the expected time of the rounds, computation
-    left out.
+    Looked at are the evaluated rounds of the mean over seeds, where a run that a rule stopped keeps
+    its last value; NaN where the target is never reached.  ``metric`` is read as in :func:`select`:
+    at most the target where the smallest is best, else at least.  Seconds are there with ``links``:
+    the expected time of the rounds, computation left out.
     """
     import xarray
 
     grid = Grid.of(ds)
     ds, rule = grid.ds, criterion_of(grid, metric)
     target = in_range("target", target, above=-math.inf, below=math.inf)
-    series = ds[[rule.metric, *SPENT]].astype(np.float64).mean("seed", skipna=False)
+    names, runs = (rule.metric, *SPENT), ds["round"] <= grid.ended
+    if "stopped_at" in ds:
+        ds = ds.assign({name: ds[name].where(runs, grid.final(name)) for name in names})
+    series = ds[[*names]].astype(np.float64).mean("seed", skipna=False)
     reached = rule.sign * series[rule.metric] <= rule.sign * target  # False for NaN
     spent = series.isel(round=reached.argmax("round")).where(reached.any("round"))
     rounds = spent["round"].where(reached.any("round"))

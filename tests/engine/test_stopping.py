@@ -19,6 +19,7 @@ from jaxfl.privacy import epsilon
 from jaxfl.privacy.claims import above
 from jaxfl.privacy.events import Event, Mean, Sampling
 from jaxfl.privacy.gaussian import gdp_eps
+from jaxfl.views import cells, selection, tables
 
 KEY = jax.random.key(0)
 NUMBERS = {"sigma": 0.5, "clip": 1.0, "lr": 0.1}
@@ -79,6 +80,26 @@ def test_what_reads_private_data_without_noise_proves_nothing(
         ds = jaxfl.sweep(name, a_problem(), KEY, stop=stop, **grid)
         assert np.isinf(ds["proven_eps"]).all()
         assert (np.isnan(ds["stopped_at"]) if t == 4 else ds["stopped_at"] == 1).all()
+
+
+def test_a_sweep_is_judged_by_where_a_rule_stopped_its_runs() -> None:
+    """A step that reaches the loss is the best, and no view takes a stopped run for a lost one."""
+    grid: dict[str, Any] = {"lr": [1e-3, 0.05, 0.1], "batch": 1, "rounds": 20, "seeds": 3}
+    ds = jaxfl.sweep("fedsgd", a_problem(), KEY, stop={"loss": 0.45}, eval_every=1, **grid)
+    stopped = ds["stopped_at"].sel(lr=[0.05, 0.1])
+    assert (stopped < 20).all()
+    assert (stopped.max("seed") > stopped.min("seed")).all()
+    for name in ("loss", "uplink_bits"):
+        ended = ds[name].sel(round=ds["stopped_at"].fillna(20))
+        assert (cells.final(ds, name) == ended).all()
+    best = selection.select(ds)
+    means = cells.final(ds, "loss").mean("seed")
+    assert best.ds["chosen_lr"].item() == means.idxmin("lr").item() > 1e-3
+    for words in (best.note, str(tables.table(ds)), str(tables.table(best.ds))):
+        assert "left out" not in words
+        assert "diverged" not in words
+    rounds = tables.to_target(ds, target=0.45)["rounds_to_target"]
+    assert np.isfinite(rounds.sel(lr=[0.05, 0.1])).all()
 
 
 @pytest.mark.parametrize("stop", [{"bits": 1}, {"gradients": 1}, {"seconds": 1e-9}, {"loss": 9.0}])
@@ -229,7 +250,7 @@ def test_metrics_of_held_out_data_read_no_record() -> None:
 
 
 SILENT = [
-    ({"stop": dict(loss=1.0, sigma=1.0)}, "belong together"),
+    ({"stop": dict(loss=1.0, sigma=1.0)}, "the exact loss, for which nothing is proven"),
     ({"stop": dict(bits=1.0, bound=1.0)}, "belong together"),
     ({"stop": dict(loss=1.0, bound=1.0, sigma=1.0), "metrics_on": "test"}, "on the test data"),
     ({"metrics_on": "validation"}, "has none"),

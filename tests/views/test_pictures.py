@@ -19,7 +19,7 @@ from told import mistakes, refused
 
 import jaxfl
 from jaxfl.engine import results
-from jaxfl.privacy import Event, Mean, Sampling
+from jaxfl.privacy import Event, Mean, NoClaim, Sampling
 from jaxfl.privacy.statements import card
 from jaxfl.views import ink, plots
 from jaxfl.views.cells import Grid, restrict
@@ -703,3 +703,20 @@ def test_a_trade_off_has_proof_claim_and_audit(tmp_path: Path) -> None:
     less = Event(event.sampling, event.sensitivity, event.sigma / 1.00006, 20)
     few = jaxfl.views.trade_off(card(less, 1e-5))
     assert legend(few) == ["no attack", "proven", "Gaussian, μ = 2.001"]  # all end in one corner
+
+
+def test_a_trade_off_says_that_nothing_is_proven_and_why_an_audit_has_no_rate() -> None:
+    said = {"lower": 4.0, "plain": 2.0, "confidence": 0.95, "power": {}}
+    audited = SimpleNamespace(_asdict=lambda: said)
+    found = card(NoClaim("the loss may end the run"), 1e-5, claimed=1.0, audited=audited)
+    figure = jaxfl.views.trade_off(found)
+    assert legend(figure) == ["no attack", "nothing is proven", "claimed, ε = 1"]
+    assert (panels(figure)[0].get_lines()[1].get_ydata() == 1).all()
+    notes = words(figure).replace("\n", " ")
+    assert "Nothing is proven: no privacy claim: the loss may end the run." in notes
+    given = "ε at least 4, at 95 % confidence, if only the amount of noise differs"
+    assert f"{given}; its runs bound no rate" in notes
+    full = Event(Sampling("full", 100, 100), Mean(1.0), 0.1, 20)
+    assert given.replace("ε", "eps") in str(card(full, 1e-5, audited=audited))
+    said["plain"] = 4.0
+    assert "amount of noise" not in str(card(full, 1e-5, audited=audited))
