@@ -33,6 +33,7 @@ EXACT = jax.lax.Precision.HIGHEST
 PRECISIONS = ("default", "highest")
 TALL = 512  # rows from which the other factor is faster on the left
 PART = 128  # the most rows of a part of a sum
+LOW = 32  # rows up to which CPUs read single numbers faster than they multiply; TPUs never do
 LONG = 1 << 12  # numbers of a sum from which CPUs read some of them faster than they compute all
 UNROLLED = 16  # rows whose products CPUs add in one loop
 SPARSE = 12  # entries of a product for each one that is wanted, from which these alone are computed
@@ -185,9 +186,10 @@ def _entries(u: Array, v: Array, place: Array) -> Array:
     def fused(row: Array, column: Array) -> Array:
         return jnp.sum(u[:, row] * v[:, column], axis=0)
 
-    def whole(row: Array, column: Array) -> Array:  # TPUs read single numbers slowly
+    def whole(row: Array, column: Array) -> Array:
         return crossed(v, u)[row, column]
 
     row, column = place // v.shape[1], place % v.shape[1]
-    found: Array = jax.lax.platform_dependent(row, column, cpu=read, tpu=whole, default=fused)
+    here = read if u.shape[0] <= LOW else whole
+    found: Array = jax.lax.platform_dependent(row, column, cpu=here, tpu=whole, default=fused)
     return found
