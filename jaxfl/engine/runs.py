@@ -33,7 +33,7 @@ from jaxfl.engine.log import Log
 from jaxfl.parts.aggregations import COLLUDING
 from jaxfl.privacy import reports
 from jaxfl.privacy.accountants import epsilon
-from jaxfl.privacy.claims import understates
+from jaxfl.privacy.claims import above, understates
 from jaxfl.privacy.events import AnyEvent, Kind, NoClaim, Standing, plain_events, released, until
 from jaxfl.privacy.releases import counted
 from jaxfl.privacy.reports import Report
@@ -135,11 +135,30 @@ class Record:
 
     @property
     def warnings(self) -> list[str]:
-        """Sentences about a run that diverged, or whose best loss is that of round 0."""
+        """Sentences about a run that diverged, or did not learn, and about a delta that is too large."""
         return [str(one) for one in self.advice()]
 
     def advice(self) -> list[JaxflWarning]:
         """The warnings that a run issues at its end."""
+        return [*self._of_delta(), *self._of_loss()]
+
+    def _of_delta(self) -> list[JaxflWarning]:
+        """One for a delta at which a mechanism may publish a record, or a client, drawn at random."""
+        first = next(plain_events(self._released(1, {}, self.facts)), None)
+        delta = self.values.get("delta")
+        if first is None or delta is None or not noisy(self.algorithm, self.values):
+            return []
+        clients = first.unit == "client"
+        size, of = (self.facts.n, "n") if clients else (self.facts.m_max, "m")
+        if delta < 1 / size:
+            return []
+        what = "clients" if clients else "records of the largest client"
+        release = f"the release of one of the {size} {what}, drawn at random, has no larger delta"
+        words = f"is at least 1/{of} = {1 / size:.4g}, and {release}"
+        names = dict.fromkeys(("delta",))
+        return [JaxflWarning(words, "take a {delta} well below it", suggested=names, delta=delta)]
+
+    def _of_loss(self) -> list[JaxflWarning]:
         who = f"{self.algorithm.name} on {self.problem.name}"
         names = dict.fromkeys(("lr", "batch", "sigma", "eps"))
         if self.ended.startswith("diverged"):
@@ -235,6 +254,14 @@ class Record:
             if not math.isinf(whole) and understates(asked, whole):
                 says = f"eps = {asked:.4g} was asked for, and {whole:.4g} is what this noise proves"
                 notes.append(says)
+            alone = epsilon(release({}), delta, method).eps if times else math.inf
+            if understates(alone, report.proven):
+                notes.append(
+                    f"eps = {asked:.4g} was asked for, which is that of rounds without checks: the "
+                    f"{rounds} rounds have {alone:.4g}, and {above(report.proven):.4g} with the {times} "
+                    "noisy losses of the stopping rule; evaluate less often, or give the rule more "
+                    "noise (sigma)"
+                )
         report = report._replace(method=words)
         if self.seed is not None:
             report = report._replace(assumes=report.assumes + SEEDED.format(self.seed))

@@ -253,6 +253,11 @@ TAUGHT_NOTHING = [
     ({"lr": 40.0, "sigma": 1.0}, "best loss of ldp_sgd on data is that of round 0, .* than 40 or"),
     ({"lr": 1e38, "clip": 1e30}, "ldp_sgd on data diverged: the loss is not finite from round"),
     ({"lr": 0.1}, ""),
+    (
+        {"lr": 0.1, "delta": 0.5},
+        r"delta = 0.5 is at least 1/m = 0\.\d+, .* take a delta well below it",
+    ),
+    ({"lr": 0.1, "delta": 0.5, "sigma": 0.0}, ""),
 ]
 
 
