@@ -111,19 +111,25 @@ class Run(Record):
         late = f"lies before round {t}, which this run has reached already"
         require(t <= rounds, late, "ask for more", rounds=rounds)
         found = self.computed.planned
-        grid = longer(found.grid, rounds)
+        grid = longer(found.grid, rounds, least=t)
         stop = stopping.read(more.pop("stop", None), found.options.metrics_on)
         options, how = found.options._replace(stop=stop), How(extend=True, **more)
         store = found.store.detached()
         return _run(computed(lambda: grid, lambda _: found.base, options, how, True, store))
 
 
-def longer(grid: Grid, rounds: int) -> Grid:
-    """The grid of one run with its hyper-parameters, but until this round."""
+def longer(grid: Grid, rounds: int, least: int | None = None) -> Grid:
+    """The grid of one run with its hyper-parameters, but until this round, at ``least`` the last planned.
+
+    A run that a rule has stopped goes on from the round that it has reached.
+    """
     (study,) = grid.studies
     (cell,) = study.cells
-    least = "names a round before the last that was planned"
-    require(rounds >= cell.rounds, least, f"give at least {cell.rounds}", until=rounds)
+    least, early = (
+        cell.rounds if least is None else least,
+        "names a round before the last one planned",
+    )
+    require(rounds >= least, early, f"give at least {least}", until=rounds)
     # raises for more samples than a client has, and for a schedule that ends with the planned rounds
     facts, kind = cell.facts._replace(rounds=rounds), dtype(study.problem)
     build(study.algorithm, cell.values, facts, kind, rounds)
