@@ -119,16 +119,15 @@ class Run(Record):
 
 
 def longer(grid: Grid, rounds: int, least: int | None = None) -> Grid:
-    """The grid of one run with its hyper-parameters, but until this round, at ``least`` the last planned.
+    """The grid of one run with its hyper-parameters, but until this round.
 
-    A run that a rule has stopped goes on from the round that it has reached.
+    It is not before ``least``, by default the last planned round: a run that a rule has stopped may go
+    on to an earlier one.
     """
     (study,) = grid.studies
     (cell,) = study.cells
-    least, early = (
-        cell.rounds if least is None else least,
-        "names a round before the last one planned",
-    )
+    least = cell.rounds if least is None else least
+    early = "names a round before the last one planned"
     require(rounds >= least, early, f"give at least {least}", until=rounds)
     # raises for more samples than a client has, and for a schedule that ends with the planned rounds
     facts, kind = cell.facts._replace(rounds=rounds), dtype(study.problem)
