@@ -53,7 +53,7 @@ __all__ = [
 HERE = Path(__file__).resolve().parent
 TABLE = tomllib.loads((HERE / "budgets.toml").read_text())
 LOCAL = 5  # local steps
-LARGEST = 3  # operations whose bytes are told
+LARGEST = 3  # operations whose bytes are shown
 MORE: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "SGD, without replacement": ("ldp_sgd", {}, {"sampler": "without_replacement"}),
     "SGD, secure sum": ("ldp_sgd", {}, {"aggregation": "secure_sum"}),

@@ -193,7 +193,7 @@ def _of_setting(place: Path, done: Computed, where: Sequence[str]) -> Record:
                 study = done.planned.programs[chunk.program].study
                 found.setdefault((study, fixed), []).append((here, run))
     none = f"No setting of {place} has {' and '.join(where)}"
-    require(found, none, f"`jaxfl show {place}` lists them")
+    require(found, none, lambda: f"`jaxfl show {place}` lists them")
     first, *others = (own[0][0] for own in found.values())
     free = (
         name for name in first.keys() - {*TUNED} if any(o.get(name) != first[name] for o in others)

@@ -283,7 +283,7 @@ def _load(path: Path, given: dict[str, Any]) -> xarray.Dataset:
         none = f"{folder} holds no {RESULT}, so it is no result of jaxfl"
         require(kind, none)
         lost = f"{folder} is unfinished, or has lost its {RESULT}"
-        require(kind == "sweep" and begun(folder), lost, f"continue with {way}")
+        require(kind == "sweep" and begun(folder), lost, lambda: f"continue with {way}")
         ds = partial(folder)
         print(printable(f"{lost}: {way} computes what is not shown."), file=sys.stderr)
     for name in set(OF_SWEEPS) & set(given):

@@ -55,7 +55,7 @@ def load(
 
     Files are looked for in ``directory`` (default: ``JAXFL_DATA``), then in the per-user cache,
     then downloaded, unless ``download`` is False; their content is always checked.  ``records`` takes
-    so many of the training records, evenly spaced, and all test records.
+    that number of training records, evenly spaced, and all test records.
     """
     loader = known("data set named", name, LOADERS)
     if records is not None and "records" in inspect.signature(loader).parameters:
@@ -69,7 +69,7 @@ def load(
 
 
 def _thinned(data: Dataset | ClientData, records: int) -> Dataset:
-    """So many training records, evenly spaced."""
+    """The given number of training records, evenly spaced."""
     alone = isinstance(data, Dataset)
     clients = f"does not apply to {data.name}, whose clients are given"
     require(alone, clients, "leave it out", records=records)

@@ -128,7 +128,7 @@ def longer(grid: Grid, rounds: int, least: int | None = None) -> Grid:
     (cell,) = study.cells
     least = cell.rounds if least is None else least
     early = "names a round before the last one planned"
-    require(rounds >= least, early, f"give at least {least}", until=rounds)
+    require(rounds >= least, early, lambda: f"give at least {least}", until=rounds)
     # raises for more samples than a client has, and for a schedule that ends with the planned rounds
     facts, kind = cell.facts._replace(rounds=rounds), dtype(study.problem)
     build(study.algorithm, cell.values, facts, kind, rounds)

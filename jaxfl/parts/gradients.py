@@ -92,24 +92,18 @@ def evaluated(
     ``key`` draws the displacements of the points where the loss is smoothed by them, unless they are
     given as ``offset``.  The public part is not in the sum.
     """
-    factors, first = in_factors(point, weight, batch, key, stored=stored, offset=offset)
+    if offset is None and point.jitter is not None:
+        assert key is not None
+        offset = point.jitter(key, weight.size)
+    factors, first = in_factors(point, batch, stored, offset)
     return point.kernel.contract(weight, factors, batch), first
 
 
 def in_factors(
-    point: Point,
-    weight: Array,
-    batch: PyTree,
-    key: Key | None = None,
-    *,
-    stored: PyTree = None,
-    offset: Array | None = None,
+    point: Point, batch: PyTree, stored: PyTree, offset: Array | None
 ) -> tuple[PyTree, PyTree]:
     """Return the factors of the sum that :func:`evaluated` returns, and those of the first term."""
     terms = point.terms
-    if offset is None and point.jitter is not None:
-        assert key is not None
-        offset = point.jitter(key, weight.size)
     if offset is not None:
         terms = tuple(
             term._replace(points=tuple(p[None] + offset for p in term.points)) for term in terms

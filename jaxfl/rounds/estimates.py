@@ -140,9 +140,7 @@ def own_estimate(body: Body, context: RoundContext) -> Estimate:
 
     def estimate(_: Key, work: Work) -> tuple[Array, PyTree, Some | None]:
         weight, batch, kernel = work.rows.weight, work.batch, context.point.kernel
-        factors, first = in_factors(
-            context.point, weight, batch, stored=work.stored, offset=work.offset
-        )
+        factors, first = in_factors(context.point, batch, work.stored, work.offset)
         added = [] if work.base is None else [work.base]
         if not body.regularizer_apart:
             added.append(context.point.public)
