@@ -155,8 +155,8 @@ class Record:
         what = "clients" if clients else "records of the largest client"
         release = f"the release of one of the {size} {what}, drawn at random, has no larger delta"
         words = f"is at least 1/{of} = {1 / size:.4g}, and {release}"
-        names = dict.fromkeys(("delta",))
-        return [JaxflWarning(words, "take a {delta} well below it", suggested=names, delta=delta)]
+        way = "take a {delta} well below it"
+        return [JaxflWarning(words, way, suggested={"delta": None}, delta=delta)]
 
     def _of_loss(self) -> list[JaxflWarning]:
         who = f"{self.algorithm.name} on {self.problem.name}"
