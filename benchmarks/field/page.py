@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
+import math
 import re
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
@@ -36,6 +37,7 @@ STYLES: dict[str, Any] = {
     "sparse dots": (0, (1.5, 3)),
 }
 PALE = "#CCCCCC"
+FOOT = 0.1  # of the height of the lines, below them
 NAMES = {setting.name: setting.words for setting in SETTINGS}
 KEY = "Contents"  # of the digest in a picture's metadata
 README, BLOCK = "a9a-label", "<!-- field -->\n{}<!-- /field -->"  # the setting of the README
@@ -86,6 +88,7 @@ def digest(figure: Figure) -> str:
     texts += [text.get_text() for key in figure.legends for text in key.get_texts()]
     panels = [
         [ax.get_title(), ax.get_xlabel(), ax.get_ylabel(), ax.get_xscale(), ax.get_yscale()]
+        + [f"{ax.get_ylim()[0]:.2g}"]
         + [
             [line.get_color(), line.get_marker(), *np.char.mod("%.5g", line.get_xydata()).ravel()]
             for line in ax.get_lines()
@@ -206,8 +209,12 @@ def _largest(ds: xarray.Dataset) -> list[str]:
 
 
 def front(ds: xarray.Dataset, setting: str) -> Figure:
-    """Test accuracy against bits, a panel for each eps, a line style for each group."""
+    """Test accuracy against bits, a panel for each eps, a line style for each group.
+
+    The axis begins below the lines in colour of the largest group.
+    """
     drawn, panels, styles = _drawn(ds, setting), [], dict(zip(groups(ds), STYLES, strict=False))
+    least, coloured = math.inf, list[Line]()
     for eps in ds["eps"].values:
         pale, lines = [], []
         for what, names in groups(ds).items():
@@ -217,14 +224,22 @@ def front(ds: xarray.Dataset, setting: str) -> Figure:
                 if name in drawn:
                     band = np.array([error, error])
                     lines.append(Line(name, x, y, band, drawn.index(name), style))
+                    least = min([least, *y]) if name in _largest(ds) else least
                 else:
                     pale.append(Line("", x, y, None, PALE, style, width=0.6))
         across = "uplink of all clients (Mbit)"
+        coloured += lines
         panels.append(Panel(f"ε = {eps:g}", across, "test accuracy", pale + lines, True, False))
     shown = [(style, what.split(", from an adversary who sees ")) for what, style in styles.items()]
     notes = [f"{style.capitalize()}: ε of {whose}; seen: {seen}." for style, (whose, seen) in shown]
     notes.append("A point: the best cell that sends no more. Bands: standard error. Grey: others.")
-    return picture(NAMES.get(setting, setting), [panels], notes)
+    low = least - FOOT * (max(max(line.y, default=least) for line in coloured) - least)
+    below = sorted({line.label for line in coloured if min(line.y, default=low) < low})
+    notes += [f"Partly below the axis: {', '.join(below)}."] * bool(below)
+    figure = picture(NAMES.get(setting, setting), [panels], notes)
+    for ax in figure.axes if math.isfinite(low) else ():
+        ax.set_ylim(bottom=low)
+    return figure
 
 
 def _drawn(ds: xarray.Dataset, setting: str) -> list[str]:
