@@ -30,6 +30,7 @@ __all__ = [
     "numbers",
     "positive",
     "reads",
+    "unknown",
     "varies",
     "whole",
 ]
@@ -44,6 +45,15 @@ SYNONYMS = {
     "eta": "lr",
     "epsilon": "eps",
     "batch_size": "batch",
+}
+# arguments that others give in the wrong place, and what takes them
+ELSEWHERE = {
+    "constraint": "the model, as in jaxfl.models.logistic(10, constraint='ball:1')",
+    "regularizer": "the model, as in jaxfl.models.logistic(10, regularizer='l2:0.01')",
+    "weights": "jaxfl.Problem(model, data, weights=...)",
+    "validation_share": "jaxfl.Problem(model, data, validation_share=...)",
+    "choose_by": "jaxfl.views.select(ds, choose_by=...), with what the sweep returns",
+    "over": "jaxfl.views.select(ds, over=...), with what the sweep returns",
 }
 FEW = 20  # most names that are listed with a suggestion
 
@@ -60,6 +70,8 @@ def near(name: Any, names: Iterable[str]) -> str:
         return lower
     if (other := SYNONYMS.get(name.replace("-", "_"))) in names:
         return str(other)
+    if len(ends := [n for n in names if n.endswith(f"_{name}")]) == 1:
+        return ends[0]
     alike = difflib.get_close_matches(name, [n for n in names if n[:1] == name[:1]], 1)
     return next(iter(alike or difflib.get_close_matches(name, names, 1, CLOSE)), "")
 
@@ -70,6 +82,14 @@ def closest(kind: str, name: Any, names: Iterable[str], other: str = "") -> str:
     close, every = near(name, names), f"known: {', '.join(names)}{other}."
     hint = f"did you mean {close!r}{other}? " if close else ""
     return f"There is no {kind} {shown(name)}: {hint}{'' if close and len(names) > FEW else every}".strip()
+
+
+def unknown(kind: str, name: Any, names: Iterable[str]) -> str:
+    """The sentence of :func:`closest`, or what takes an argument of that name."""
+    names, there = [*names], near(name, ELSEWHERE)
+    if not there or near(name, names):
+        return closest(kind, name, names)
+    return f"There is no {kind} {shown(name)}: give {there} to {ELSEWHERE[there]}."
 
 
 def known(kind: str, name: Any, table: Mapping[str, T], other: str = "") -> T:
@@ -110,7 +130,9 @@ def check(params: Iterable[Param], given: Mapping[str, Any], owner: str) -> None
     """Raise unless every given value is one of ``params`` and in its range."""
     table = {param.name: param for param in params}
     for name, value in given.items():
-        _within(known(f"hyper-parameter of {owner} named", name, table), value)
+        if name not in table:
+            raise InputError(unknown(f"hyper-parameter of {owner} named", name, table))
+        _within(table[name], value)
 
 
 def number(

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from jaxfl.core.errors import InputError, JaxflWarning
@@ -35,7 +36,8 @@ from jaxfl.engine.program import (
 from jaxfl.engine.results import portable
 from jaxfl.engine.runs import totals
 from jaxfl.engine.stopping import Stop
-from jaxfl.engine.store import Arrays, Store
+from jaxfl.engine.store import OUTSIDE, Arrays, Store
+from jaxfl.problems.public import distance
 
 __all__ = ["Follower", "Machine", "Ready", "Saves", "TooLarge", "budget"]
 
@@ -392,9 +394,15 @@ def finish(
     out["rounds"] = np.asarray(rounds, np.int32)
     out |= {"diverged_at": np.where(at < 0, np.nan, at), "stopped_at": stopped, "ended": ended}
     out["seconds"] = np.asarray(batch.seconds)
-    if done and "x" in options.keep:
+    project = program.problem.model.project
+    if done and ("x" in options.keep or project is not None):
         output = program.algorithm.output
         several = batch.ended.shape != (1, 1)
-        x = (jax.vmap(jax.vmap(output)) if several else output)(batch.state)
-        out["x"] = portable("x", np.asarray(x if several else x[None, None])[:tall, :wide])
+        every = (jax.vmap(jax.vmap(output)) if several else output)(batch.state)
+        x = np.asarray(every if several else every[None, None])[:tall, :wide]
+        if project is not None:
+            far = [[distance(project, jnp.asarray(one)) for one in row] for row in x]
+            out[OUTSIDE] = np.asarray(far, np.float64)
+        if "x" in options.keep:
+            out["x"] = portable("x", x)
     return out

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from jaxfl.core.schedules import Schedule
 from jaxfl.core.types import Info, Problem
-from jaxfl.engine import results
+from jaxfl.engine import results, stopping
 from jaxfl.engine.grid import TUNED, Cell, Grid, Study
 from jaxfl.engine.ledger import differing
 from jaxfl.engine.log import Entry, Log
@@ -23,7 +23,7 @@ from jaxfl.engine.plan import Chunk, Options
 from jaxfl.engine.planned import Planned
 from jaxfl.engine.program import DECILES, FEW
 from jaxfl.engine.runs import DONE, LOST, Reached, Record, noisy, published, settings, totals
-from jaxfl.engine.store import Arrays
+from jaxfl.engine.store import OUTSIDE, Arrays
 from jaxfl.privacy.events import PROTECTED, Kind, protects
 from jaxfl.privacy.reports import Report
 from jaxfl.privacy.selection import best_of
@@ -55,7 +55,7 @@ REPORTED = frozenset(
         *("score", "score_error", "candidates", "found", "warned", "x"),
     }
 )
-SKIPPED = {"rounds", "diverged_at", "stopped_at", "ended", "seconds", "x", *Info._fields}
+SKIPPED = {"rounds", "diverged_at", "stopped_at", "ended", "seconds", OUTSIDE, "x", *Info._fields}
 PROOF = ("claimed_eps", "delta", "delta_at_claimed", "tried", "eps_of_choice", "broken", *IN_SHORT)
 WHOLE = ("seed", "last_round", "complete", "flag", "noisy", "n", "stated", "protects")
 
@@ -112,7 +112,10 @@ def dataset(
         for study in grid.studies
         if study.standing.why
     ]
-    text = {"format": results.FORMAT, "kind": "sweep", "axes": spans, "proofs": proofs, **about}
+    parts = [(list(study.place), dict(study.algorithm.parts)) for study in grid.studies]
+    bits = [{"place": place, "why": own["bits"]} for place, own in parts if "bits" in own]
+    said = {"axes": spans, "proofs": proofs, "bits": bits}
+    text = {"format": results.FORMAT, "kind": "sweep", **said, **about}
     out.attrs["config"] = json.dumps(results.plain(text), ensure_ascii=False, default=str)
     return out
 
@@ -121,7 +124,7 @@ def single(ds: xarray.Dataset, record: Record, report: Report | None) -> xarray.
     """The data set of one run: that of its grid without axes, and all that is known of the run."""
     about = results.config(ds)
     ds = ds.isel(dict.fromkeys([*about.pop("axes"), "seed"], 0), drop=True)
-    del about["proofs"], about["kind"]
+    del about["proofs"], about["bits"], about["kind"]
     privacy = report and {
         **{name: value for name, value in report._asdict().items() if name != "event"},
         "protects": protects(report.event),
@@ -288,6 +291,8 @@ def _facts(
     choice = math.inf if shared else _choice(report.event, tried, report.delta)
     out |= {"tried": float(tried), "eps_of_choice": choice, **in_short(report.event, report.delta)}
     out["stated"] = {Kind.STATED: 1.0, Kind.PROBED: 2.0}.get(record.standing.kind, 0.0)
+    losses = stopping.checks(record.settings, record.counted)
+    out |= {"noisy_losses": float(sum(losses.values()))} if record.settings.get("stop") else {}
     if broken := record.broken():
         out["broken"] = max(norm for _, norm in broken)
     return {**out, "flag": float(report.flag)}

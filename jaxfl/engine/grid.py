@@ -16,7 +16,7 @@ from jaxfl.algorithms.resolution import resolve
 from jaxfl.algorithms.trial import tried
 from jaxfl.core.checks import one_problem
 from jaxfl.core.errors import InputError, require, shown
-from jaxfl.core.params import closest, number, reads, varies, whole
+from jaxfl.core.params import number, reads, unknown, varies, whole
 from jaxfl.core.schedules import Schedule, schedule
 from jaxfl.core.types import Algorithm, Problem, ProblemFacts, Source
 from jaxfl.data.samples import measured
@@ -127,16 +127,14 @@ def lay_out(
     for name in given.keys() & {"seed", "round"}:
         raise InputError(f"The grid has an axis {name!r}", "seeds are given as seeds=, rounds run")
     parts = {name: numbers.pop(name) for name in [*numbers] if name in PARTS}
-    numbers = {name: schedule(value) if varies(value) else value for name, value in numbers.items()}
     make, taken = _maker(build, given, parts)
     pose, posing = _poser(problem, given)
-    static, spanned = [], []
-    for name, values in given.items():
-        if name in taken | posing:
-            static.append(Axis(name, values, _labels(values), True, name in posing))
-        else:
-            values = tuple(_number(name, value) for value in values)
-            spanned.append(Axis(name, values, _labels(values), False))
+    static = [
+        Axis(name, values, _labels(values), True, name in posing)
+        for name, values in given.items()
+        if name in taken | posing
+    ]
+    left = {name: values for name, values in given.items() if name not in taken | posing}
     static.sort(key=lambda axis: axis.name != "algorithm")
     combined = []
     for place in itertools.product(*(range(len(axis.values)) for axis in static)):
@@ -150,10 +148,13 @@ def lay_out(
         static.insert(0, Axis("algorithm", names, names, True))
         combined = [((0, *place), *rest) for place, *rest in combined]
     everything = {param.name for a in algorithms for param in a.params} | {"rounds"}
-    for name in (*(axis.name for axis in spanned), *numbers):
+    for name in (*left, *numbers):
         if name not in everything:
             kind = f"hyper-parameter of {' or '.join(names)} named"
-            raise InputError(closest(kind, name, everything))
+            raise InputError(unknown(kind, name, everything))
+    left = {name: tuple(_number(name, value) for value in left[name]) for name in left}
+    spanned = [Axis(name, values, _labels(values), False) for name, values in left.items()]
+    numbers = {name: schedule(value) if varies(value) else value for name, value in numbers.items()}
     known: dict[int, tuple[ProblemFacts, Problem, Problem | None]] = {}
     studies = []
     for place, algorithm, posed, chosen in combined:

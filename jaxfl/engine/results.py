@@ -104,6 +104,7 @@ WORDS = {
     "tpr_at_0.001": "largest true positive rate of an attack at a false positive rate of 0.1 %",
     "flag": "whether the proven eps exceeds the claimed one by more than 1 %, or a bound does not hold",
     "broken": "largest norm of an example's gradient at x0 where it breaks gradient_bound",
+    "noisy_losses": "losses with noise that a stopping rule may read: the proven eps covers them",
     "n": "clients of the problem",
     "tried": "runs among which a step size is selected: steps and shifts times seeds",
     "eps_of_choice": "eps proven for the release of all these runs; none if they share noise",

@@ -15,6 +15,7 @@ import numpy as np
 from jaxfl.algorithms.numbers import usual_delta
 from jaxfl.core import display
 from jaxfl.core.errors import DivergedWarning, JaxflWarning
+from jaxfl.core.hosts import on_host
 from jaxfl.core.schedules import Pieces
 from jaxfl.core.secret import salted
 from jaxfl.core.types import (
@@ -38,6 +39,7 @@ from jaxfl.privacy.events import AnyEvent, Kind, NoClaim, Standing, plain_events
 from jaxfl.privacy.releases import counted
 from jaxfl.privacy.reports import Report
 from jaxfl.problems.identity import dtype, fingerprint, largest_gradient, objective
+from jaxfl.problems.problem import SCALING, unscaled
 from jaxfl.rounds.transcript import others
 
 __all__ = [
@@ -49,6 +51,7 @@ __all__ = [
     "device_name",
     "honest",
     "noisy",
+    "of_delta",
     "published",
     "settings",
     "totals",
@@ -140,29 +143,15 @@ class Record:
 
     def advice(self) -> list[JaxflWarning]:
         """The warnings that a run issues at its end."""
-        return [*self._of_delta(), *self._of_loss()]
-
-    def _of_delta(self) -> list[JaxflWarning]:
-        """One for a delta at which a mechanism may publish a record, or a client, drawn at random."""
-        first = next(plain_events(self._released(1, {}, self.facts)), None)
-        delta = self.values.get("delta")
-        if first is None or delta is None or not noisy(self.algorithm, self.values):
-            return []
-        clients = first.unit == "client"
-        size, of = (self.facts.n, "n") if clients else (self.facts.m_max, "m")
-        if delta < 1 / size:
-            return []
-        what = "clients" if clients else "records of the largest client"
-        release = f"the release of one of the {size} {what}, drawn at random, has no larger delta"
-        words = f"is at least 1/{of} = {1 / size:.4g}, and {release}"
-        way = "take a {delta} well below it"
-        return [JaxflWarning(words, way, suggested={"delta": None}, delta=delta)]
+        delta = of_delta(self.algorithm, self.values, self.facts, self.standing)
+        return [*delta, *self._of_loss()]
 
     def _of_loss(self) -> list[JaxflWarning]:
         who = f"{self.algorithm.name} on {self.problem.name}"
         names = dict.fromkeys(("lr", "batch", "sigma", "eps"))
         if self.ended.startswith("diverged"):
-            return [DivergedWarning(f"{who} {self.ended}", "take a smaller {lr}", suggested=names)]
+            way = f"{self._scaling()}take a smaller {{lr}}"
+            return [DivergedWarning(f"{who} {self.ended}", way, suggested=names)]
         loss = self.metrics["loss"] if len(self.log.rounds) > 1 else np.zeros(1)
         if loss[-1] == loss[0] or np.argmin(loss) > 0:
             return []
@@ -173,7 +162,13 @@ class Record:
             ways += ["a smaller {sigma}" if noise.origin is Origin.GIVEN else "a larger {eps}"]
         best = f"The best loss of {who} is that of round 0, {loss[0]:.4g}"
         both = f"{best}, and the last is {loss[-1]:.4g}"
-        return [JaxflWarning(both, f"take {' or '.join(ways)}", suggested=names)]
+        way = f"{self._scaling()}take {' or '.join(ways)}"
+        return [JaxflWarning(both, way, suggested=names)]
+
+    def _scaling(self) -> str:
+        """The first way out where features are unscaled."""
+        raw = unscaled(self.problem.train, on_host(self.problem.count), self.problem.name)
+        return f"standardise the features with {SCALING}; or " * bool(raw)
 
     @property
     def rounds(self) -> np.ndarray:
@@ -371,6 +366,26 @@ def totals(cost: Cost, counts: Mapping[str, int]) -> dict[str, float]:
     sent = counts["coordinates"] + cost.coordinates * counts["clients"]
     down = cost.downlink * counts["clients"]
     return {**counts, "coordinates": sent, "uplink_bits": up, "downlink_bits": down}
+
+
+def of_delta(
+    algorithm: Algorithm, values: Mapping[str, Any], facts: ProblemFacts, standing: Standing
+) -> list[JaxflWarning]:
+    """One for a delta at which a mechanism may publish a record, or a client, drawn at random."""
+    one = {**values, "rounds": 1, "clamped": 0}
+    first = next(plain_events(released(algorithm, one, facts, standing)), None)
+    delta = values.get("delta")
+    if first is None or delta is None or not noisy(algorithm, values):
+        return []
+    clients = first.unit == "client"
+    size, of = (facts.n, "n") if clients else (facts.m_max, "m")
+    if delta < 1 / size:
+        return []
+    what = "clients" if clients else "records of the largest client"
+    release = f"the release of one of the {size} {what}, drawn at random, has no larger delta"
+    words = f"is at least 1/{of} = {1 / size:.4g}, and {release}"
+    way = "take a {delta} well below it"
+    return [JaxflWarning(words, way, suggested={"delta": None}, delta=delta)]
 
 
 def noisy(algorithm: Algorithm, values: Mapping[str, Any]) -> bool:

@@ -47,7 +47,7 @@ from jaxfl.engine.program import (
 )
 from jaxfl.engine.progress import Plan, Progress, Tracker, line, show, work
 from jaxfl.engine.results import LABELS, RESULT
-from jaxfl.engine.runs import published, settings
+from jaxfl.engine.runs import of_delta, published, settings
 from jaxfl.engine.store import CHUNK, ROOM, Arrays, Store
 from jaxfl.engine.worker import Content
 from jaxfl.privacy.accountants import epsilon
@@ -140,6 +140,8 @@ def computed(
             devices = devices[:1]  # of several, others would repeat the run
         _tell_refuted(planned.grid, how.strict)
         _tell_small(planned.grid)
+        if not alone:  # a run says so at its end
+            _tell_delta(planned.grid)
         here = how.executor is None
         machine = Machine(devices, planned.keys, options, how.memory) if here else None
         room = budget(how.memory, [HOST]) if machine is None else machine.available
@@ -181,6 +183,15 @@ def _tell_refuted(grid: Grid, strict: bool) -> None:
             require(not strict, why, "mend it, or leave out {strict}", suggested={"strict": True})
             words = f"{study.algorithm.name} has {why}"
             warnings.warn(JaxflWarning(words), stacklevel=4)
+
+
+def _tell_delta(grid: Grid) -> None:
+    """Warn once of a delta that is too large, of the largest."""
+    cells = [(study, cell) for study in grid.studies for cell in study.cells]
+    for study, cell in sorted(cells, key=lambda pair: -pair[1].values.get("delta", 0.0)):
+        if words := of_delta(study.algorithm, cell.values, cell.facts, study.standing):
+            warnings.warn(words[0], stacklevel=4)
+            return
 
 
 def _tell_small(grid: Grid) -> None:

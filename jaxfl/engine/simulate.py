@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from jaxfl.algorithms.registry import one_algorithm
@@ -37,7 +38,7 @@ from jaxfl.engine.runs import Record, noisy
 from jaxfl.engine.session import Computed, How, check_names, computed, report_failures
 from jaxfl.engine.stopping import Limits
 from jaxfl.problems.identity import dtype
-from jaxfl.problems.public import beyond
+from jaxfl.problems.public import beyond, distance
 from jaxfl.rounds.blocks import start
 
 __all__ = ["Metric", "Progress", "Run", "base_key", "longer", "options_of", "simulate", "simulated"]
@@ -64,7 +65,11 @@ class Run(Record):
     def advice(self) -> list[JaxflWarning]:
         """Those of a record, and one for a model outside its constraint set."""
         who = f"{self.algorithm.name} on {self.problem.name}"
-        return super().advice() + beyond(self.problem.model.project, self.x, who)
+        project, found = self.problem.model.project, super().advice()
+        if project is None:
+            return found
+        far, length = distance(project, jnp.asarray(self.x)).tolist()
+        return found + beyond(far, length, who)
 
     def dataset(self) -> Any:
         """The run as a labelled ``xarray.Dataset``."""

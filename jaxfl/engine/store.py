@@ -39,7 +39,7 @@ from jaxfl.engine.checkpoint import Batch, Content
 from jaxfl.engine.plan import digest
 from jaxfl.engine.results import RESULT
 
-__all__ = ["CHUNK", "PLANNED", "ROOM", "Arrays", "Line", "Store", "refuse_older"]
+__all__ = ["CHUNK", "OUTSIDE", "PLANNED", "ROOM", "Arrays", "Line", "Store", "refuse_older"]
 
 Arrays: TypeAlias = dict[str, npt.NDArray[Any]]
 Line: TypeAlias = dict[str, Any]
@@ -48,6 +48,7 @@ DIGEST = b'"digest": "'
 PLANNED = "planned.jsonl"
 BEFORE = ("sweep.json", "checkpoint.npz")  # in the folders of jaxfl 0.2.0
 OWNER = "chunk.json"  # names of metrics have no dot
+OUTSIDE = "x.outside"  # the distance of models from their constraint set, and their length
 CHUNK = 1 << 20  # bytes of names and headers, at most
 VERSIONS = (__version__, jax.__version__)  # that continue a checkpoint bit for bit
 KEPT = 1 << 30  # bytes of final states, at most: of runs with more none is kept

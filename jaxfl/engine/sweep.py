@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
+import warnings
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import jax
+import numpy as np
 
 from jaxfl.core.checks import untraced
 from jaxfl.core.meshes import own_settings
@@ -21,9 +24,11 @@ from jaxfl.engine.plan import Options
 from jaxfl.engine.planned import Base
 from jaxfl.engine.progress import Plan, Progress
 from jaxfl.engine.results import save
-from jaxfl.engine.session import How, check_names, computed, report_failures
+from jaxfl.engine.session import Computed, How, check_names, computed, report_failures
 from jaxfl.engine.simulate import base_key, options_of
 from jaxfl.engine.stopping import Limits
+from jaxfl.engine.store import OUTSIDE
+from jaxfl.problems.public import beyond
 
 if TYPE_CHECKING:
     import xarray
@@ -159,4 +164,19 @@ def swept(
     if done.result is not None:
         save(ds, done.result)
     report_failures(done)
+    _tell_outside(done)
     return ds
+
+
+def _tell_outside(done: Computed) -> None:
+    """Warn of the model that lies furthest outside its constraint set, over its length."""
+    found = [
+        (far / (length or 1.0), far, length, number)
+        for number, arrays in done.found.items()
+        for far, length in (arrays or {}).get(OUTSIDE, np.empty(0)).reshape(-1, 2).tolist()
+        if math.isfinite(far)
+    ]
+    for _, far, length, number in sorted(found)[-1:]:
+        study = done.planned.study(done.planned.chunks[number])
+        for one in beyond(far, length, f"{study.algorithm.name} on {study.problem.name}"):
+            warnings.warn(one, stacklevel=4)

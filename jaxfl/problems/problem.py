@@ -6,7 +6,7 @@ import dataclasses
 import warnings
 from collections.abc import Callable
 from functools import lru_cache, partial
-from typing import Any, cast
+from typing import Any, Never, cast
 
 import jax
 import jax.numpy as jnp
@@ -27,7 +27,7 @@ from jaxfl.core.checks import (
 )
 from jaxfl.core.errors import InputError, JaxflWarning, attempt, require
 from jaxfl.core.memory import check_fits
-from jaxfl.core.params import choice, number, numbers, whole
+from jaxfl.core.params import choice, number, numbers, unknown, whole
 from jaxfl.core.types import Array, Clients, GeneratedSamples, Key, Model, PyTree
 from jaxfl.data.records import ClientData, float_type, owners, refuse_tuple
 from jaxfl.data.samples import DRAWING, example, few, samples
@@ -35,9 +35,12 @@ from jaxfl.data.samples import numbers as numbers_of
 from jaxfl.problems.facts import multiplications
 from jaxfl.problems.parameters import by_leaf, layout
 
-__all__ = ["Problem", "held_out"]
+__all__ = ["SCALING", "Problem", "held_out", "unscaled"]
 
 CHECKED = 1 << 24  # numbers whose sizes are checked together
+SCALING = (
+    "jaxfl.data.standardise(data, per_feature=True), or --data-option scale=true for LIBSVM files"
+)
 SCALED = 2.0  # root mean square of a feature: 1 if it is standardised, less within [-1, 1]
 EVALUATION = 1 << 31  # multiplications of an evaluation, some hundredths of a second of two cores
 LEAST, MOST = 512, (1 << 16) - 1  # records of a client that are evaluated, if not all
@@ -92,7 +95,12 @@ class Problem(types.Problem, metaclass=_Checked):
         validation_share: float = 0.0,
         eval_records: int | str | None = None,
         weights: str | Any = "equal",
+        **other: Never,
     ) -> Problem:
+        for argument in other:
+            raise InputError(
+                unknown("argument of Problem named", argument, _checked.__annotations__)
+            )
         made = _checked(model, data, x0, name, dtype, validation_share, eval_records, weights)
         return cast(Problem, made)  # as the metaclass has it
 
@@ -155,7 +163,7 @@ def _checked(
     # copies by now, so nothing is shared
     train, test, owner = jax.tree.map(jnp.asarray, (train, test, owner))
     name = getattr(data, "name", model.name) if name is None else instance("name", name, str, "")
-    if not generated and (far := _unscaled(sampled, np.atleast_1d(data.count), name)):
+    if not generated and (far := unscaled(sampled, np.atleast_1d(data.count), name)):
         warnings.warn(far, stacklevel=2)
     (validation, _), (test, owner) = _set_aside(test, owner, validation_share)
     clients = Clients(getattr(data, "client_names", ()), getattr(data, "partition", ""))
@@ -293,7 +301,7 @@ def _tried(train: GeneratedSamples, count: Any) -> PyTree:
         return samples(train, jnp.asarray(some), jnp.asarray(rows))
 
 
-def _unscaled(train: PyTree, count: Any, name: str) -> JaxflWarning | None:
+def unscaled(train: PyTree, count: Any, name: str) -> JaxflWarning | None:
     """A warning of features, the first of several arrays, far from mean 0 and deviation 1."""
     pair = isinstance(train, tuple) and len(train) > 1
     features: Any = np.asarray(train[0]) if pair else np.zeros(0)
@@ -309,8 +317,7 @@ def _unscaled(train: PyTree, count: Any, name: str) -> JaxflWarning | None:
     return JaxflWarning(
         f"{far} of {p} features of {name} are unscaled, with a root mean square of up to "
         f"{np.sqrt(square.max()):.3g}",
-        "standardise them with jaxfl.data.standardise(data, per_feature=True), or with --data-option "
-        "scale=true for a LIBSVM file",
+        f"standardise them with {SCALING}",
     )
 
 

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from jaxfl.core.errors import JaxflWarning, attempt, require
 from jaxfl.core.params import known, nonnegative, positive
 from jaxfl.core.provenance import made
-from jaxfl.core.types import Array, Project
+from jaxfl.core.types import Array
 from jaxfl.problems.clipping import clip
 
 __all__ = [
@@ -23,6 +23,7 @@ __all__ = [
     "beyond",
     "box",
     "constraint",
+    "distance",
     "l2",
     "nonconvex",
     "regularizer",
@@ -93,12 +94,14 @@ def l2(strength: float) -> Regularizer:
     return Regularizer(f"l2:{strength:g}", lambda x: strength / 2 * jnp.sum(x**2), strength)
 
 
-def beyond(project: Project, x: Any, who: str) -> list[JaxflWarning]:
-    """A warning if x lies outside the set onto which ``project`` projects, by more than rounding."""
-    if project is None:
-        return []
-    near, length = jnp.asarray(x), np.linalg.norm(x)
-    far = float(np.linalg.norm(near - project(near)))
+def distance(project: Callable[[Array], Array], x: Array) -> Array:
+    """The distance of x from the set onto which ``project`` projects, and the length of x."""
+    far: Array = jnp.linalg.norm(jnp.stack([x - project(x), x]), axis=1)
+    return far
+
+
+def beyond(far: float, length: float, who: str) -> list[JaxflWarning]:
+    """A warning if a model at this :func:`distance` lies outside its set by more than rounding."""
     words = f"The model of {who} is outside its constraint set, by {far:.3g} of |x| = {length:.3g}"
     way = "let the step of the server apply project"
     return [JaxflWarning(words, way)] * bool(far > ROUNDING * length)

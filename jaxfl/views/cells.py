@@ -21,7 +21,7 @@ from jaxfl.core.display import between
 from jaxfl.core.errors import InputError, require
 from jaxfl.core.params import closest
 from jaxfl.core.progress import plural
-from jaxfl.engine import results
+from jaxfl.engine import results, stopping
 from jaxfl.privacy.events import OBSERVED, PROTECTED, RELATIONS
 from jaxfl.views.words import NAMES, SYMBOLS, number
 
@@ -60,7 +60,8 @@ def _as_sweep(ds: xarray.Dataset, called: str) -> xarray.Dataset:
     about = results.config(ds)
     called = called or about["settings"]["algorithm"]
     report = about["privacy"] or {"proven": "inf", "delta": "nan", "flag": False}
-    claimed = report.get("claimed")
+    claimed, last = report.get("claimed"), int(ds["round"].values[-1])
+    losses = stopping.checks(about["settings"], stopping.planned(about["settings"], last))
     code = next((i for i, what in enumerate(PROTECTED) if what == report.get("protects")), 0)
     facts = {
         "proven_eps": float(report["proven"]),
@@ -72,16 +73,19 @@ def _as_sweep(ds: xarray.Dataset, called: str) -> xarray.Dataset:
         "protects": np.int32(code),  # older files do not say it
         "n": np.int32(about["facts"]["n"]),
         "broken": math.nan,
+        "noisy_losses": sum(losses.values()),
     }
     for name, value in about["values"].items():
         with contextlib.suppress(TypeError, ValueError):  # a schedule is no number
             facts[f"used_{name}"] = float(value)
     series = [name for name, v in ds.items() if v.dims in (("round",), ("round", "client"))]
     lost = ds["round"].where(~np.isfinite(ds["loss"])).min().item()  # NaN where it never is
-    each = {"last_round": ds["round"].values[-1], "diverged_at": lost, "complete": np.int8(1)}
+    each = {"last_round": last, "diverged_at": lost, "complete": np.int8(1)}
     out = ds[series].assign(each).expand_dims(algorithm=[called], seed=np.zeros(1, np.int32))
     kind, why, *_ = about["settings"].get("proof", ("proven", ""))
     about["proofs"] = [{"place": [0], "kind": kind, "why": why}] if why else []
+    bits = about["settings"].get("parts", {}).get("bits")
+    about["bits"] = [{"place": [0], "why": bits}] if bits else []
     axes = {"algorithm": {"values": [called], "static": True}}
     about |= {"kind": "sweep", "paired": False, "axes": axes}
     out = out.assign({name: ("algorithm", [value]) for name, value in facts.items()})
@@ -127,6 +131,7 @@ class Grid:
             claimed_eps=cells.get("claimed_eps", math.nan),
             # older files do not say so
             stated=cells.get("stated", 0) * np.ones(len(cells), int),
+            noisy_losses=cells.get("noisy_losses", 0) * np.ones(len(cells)),
             protects=[
                 PROTECTED[int(code)] for code in cells.get("protects", 0) * np.ones(len(cells))
             ],
@@ -206,8 +211,16 @@ class Grid:
 
     def proofs(self) -> list[str]:
         """Why nothing is proven of some runs, and whose word an eps is, a sentence for each reason."""
+        return self._said("proofs")
+
+    def bits(self) -> list[str]:
+        """Whose word the bits of messages are, where nothing checks them."""
+        return [f"Uplink of {words}" for words in self._said("bits")]
+
+    def _said(self, what: str) -> list[str]:
+        """A sentence for each algorithm, after its name."""
         names = self.about["axes"]["algorithm"]["values"]
-        found = (f"{names[one['place'][0]]}: {one['why']}." for one in self.about.get("proofs", ()))
+        found = (f"{names[one['place'][0]]}: {one['why']}." for one in self.about.get(what, ()))
         return list(dict.fromkeys(found))
 
     def setting(self) -> list[str]:

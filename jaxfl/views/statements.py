@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from jaxfl.core.checks import instance
 from jaxfl.core.display import greek
 from jaxfl.privacy.claims import above
 from jaxfl.privacy.gaussian import gdp_power
@@ -23,11 +24,15 @@ if TYPE_CHECKING:
 
 __all__ = ["cards", "trade_off"]
 
+CARD = "make one with run.privacy().card()"
 LEAST = 1e-4  # false positive rate that a picture shows
 
 
 def cards(of: Mapping[str, Card]) -> Table:
     """A row for each card, under its label; notes say what the statements protect and rest on."""
+    instance("of", of, dict, f"label them, as in cards({{'mine': card}}): {CARD}")
+    for card in of.values():
+        instance("card", card, Card, CARD)
     rates = sorted({fpr for card in of.values() for fpr in card.rates}, reverse=True)
     reached = any((card.audited or {}).get("power") for card in of.values())
     heads = {"label": "", "proven_eps": "proven ε", "delta": "δ", "mu": "μ", "floor": "down to δ"}
@@ -63,6 +68,7 @@ def trade_off(card: Card, path: str | Path | None = None, *, title: str = "") ->
     """The largest true positive rate at each false positive rate: proven, of the Gaussian with mu, and of
     the claimed eps, and what an audit reached.  Where nothing is proven the picture says why, and where
     the runs of an audit bound no rate, a note has its eps.  ``path`` ends in .png, .pdf or .svg."""
+    instance("card", card, Card, f"{CARD}; jaxfl.views.cards has several in one table")
     fpr = np.geomspace(LEAST, 1.0, 300)
     lines = [Line("no attack", fpr, fpr, None, GREY, 2, width=0.8)]
     if card.profile:

@@ -313,7 +313,7 @@ def table(
     columns = [*_axes(grid), *_metrics(grid, shown, rule), *_privacy(grid, card)]
     columns += [*_targets(grid, reached), *_fates(grid)]
     best, rivals = _best(grid, rule)
-    notes = [f"* {rule.words} of {rivals}."] * bool(best) + remarks(grid)
+    notes = [f"* {rule.words} of {rivals}."] * bool(best) + remarks(grid) + grid.bits()
     notes += ["± standard error over seeds."] * (grid.ds.sizes["seed"] > 1)
     curves = grid.flat(grid.ds[["loss"]])["loss"].mean("seed").values
     return Table(grid.heading(), tuple(columns), tuple(filter(None, notes)), best, tuple(curves))
@@ -393,6 +393,12 @@ def _protected(cells: pandas.DataFrame) -> list[str | None]:
 
 def _alarms(cells: pandas.DataFrame) -> dict[str, tuple[Array, str]]:
     """The flags: the cells where each holds, and the note that explains it."""
+
+    def read(held: Array) -> str:
+        losses = [each for each in cells["noisy_losses"][held] if each]
+        many = span(losses) if losses else ""
+        return f", with {many} noisy losses that the stopping rule may read" * bool(many)
+
     proven, broken = cells["proven_eps"].to_numpy(), cells["broken"].notna().to_numpy()
     less = np.asarray(understates(cells["claimed_eps"].to_numpy(), proven))
     none = np.isinf(proven)
@@ -400,9 +406,9 @@ def _alarms(cells: pandas.DataFrame) -> dict[str, tuple[Array, str]]:
     norm = f"{cells['broken'].max():.4g}"
     longest = f"an example's gradient has norm {norm} at x0, above gradient_bound"
     return {
-        FLAG: (less & ~none, RULE),
+        FLAG: (less & ~none, RULE + read(less & ~none)),
         UNPROVEN: (less & none, "the paper's formula claims an eps, and none is proven"),
-        ABOVE: (above, "the proven eps exceeds the one that was asked for"),
+        ABOVE: (above, f"the proven eps exceeds the one that was asked for{read(above)}"),
         BROKEN: (broken, f"{longest}, to which it is clipped: the proven eps holds"),
     }
 

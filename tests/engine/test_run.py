@@ -171,6 +171,10 @@ def test_steps_stay_in_the_constraint_set(key: jax.Array) -> None:
     mine = jaxfl.algorithm("ldp_sgd", server=servers.descent()._replace(step=unprojected))
     with pytest.warns(JaxflWarning, match="ldp_sgd on data is outside its constraint set, by 0"):
         jaxfl.simulate(mine, problem, key, 2, **FREE)
+    with pytest.warns(JaxflWarning) as said:  # once, of all runs
+        jaxfl.sweep(mine, problem, rounds=2, seeds=2, **{**FREE, "lr": [0.1, 0.2]})
+    (words,) = (str(one.message) for one in said)
+    assert words.startswith("The model of ldp_sgd on data is outside its constraint set, by 0")
 
 
 MISTAKES = [
@@ -195,6 +199,10 @@ MISTAKES = [
     (dict(metrics={"q": lambda x: x[0]}), "'q' must be a function of (problem, x)"),
     (dict(metrics={"q": lambda problem, x: x * 1j}), "'q' returns complex64[8]"),
     (dict(stop=dict(loss=float("nan"))), "stop.loss = nan"),
+    (dict(constraint="ball:1"), "'constraint': give constraint to the model, as in"),
+    (dict(constrains="ball:1"), "'constrains': give constraint to the model, as in"),
+    (dict(weights="samples"), "'weights': give weights to jaxfl.Problem("),
+    (dict(server_r=0.1), "'server_r': known: "),
 ]
 
 
@@ -273,6 +281,14 @@ def test_a_run_that_taught_nothing_says_so(key: jax.Array) -> None:
         assert all(re.search(words, text) for text in said)
 
 
+def test_a_sweep_warns_once_of_its_largest_delta() -> None:
+    names, deltas = ["ldp_sgd", "cdp_sgd"], [1e-5, 0.5, 0.4]
+    with pytest.warns(JaxflWarning) as said:
+        jaxfl.sweep(names, a_problem(), rounds=2, delta=deltas, sigma=0.01, batch=4, lr=0.1)
+    (words,) = (str(one.message) for one in said)
+    assert words.startswith("delta = 0.5 is at least 1/m = ")
+
+
 @pytest.mark.parametrize(("least", "names"), [(9, True), (300, False)])
 def test_a_client_that_sets_the_noise_of_all_is_named(least: int, names: bool) -> None:
     rng = np.random.default_rng(0)
@@ -306,7 +322,12 @@ def test_unscaled_features_are_told_until_they_are_standardised() -> None:
     data = jaxfl.data.from_clients([(x[:9], y[:9]), (x[9:], y[9:])], classes=2)
     model = jaxfl.models.logistic(3)
     with pytest.warns(JaxflWarning, match=r"^2 of 3 features of data are unscaled, .* up to 5\d"):
-        jaxfl.Problem(model, data)
+        raw = jaxfl.Problem(model, data)
+    for lr, end in ((9.0, "is that of round 0, "), (1e38, "diverged: ")):
+        with pytest.warns(
+            JaxflWarning, match=f"{end}.*: standardise the features with .* or take a sm"
+        ):
+            jaxfl.simulate("ldp_sgd", raw, rounds=9, lr=lr, sigma=0.0, batch=4, clip=1e30)
     scaled, mean, _ = jaxfl.data.standardise(data, per_feature=True)
     np.testing.assert_allclose(mean, x.mean(0), rtol=1e-6)
     np.testing.assert_allclose(scaled.train[0].sum((0, 1)), 0, atol=1e-4)

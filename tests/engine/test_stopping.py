@@ -150,10 +150,14 @@ def test_noisy_losses_are_accounted_for(clients: bool, tmp_path: Path) -> None:
 @pytest.mark.parametrize(("sigma", "dear"), [(0.1, True), (1e3, False)])
 def test_noisy_losses_that_cost_more_than_was_asked_for_are_named(sigma: float, dear: bool) -> None:
     rule = {"loss": -50.0, "bound": 4.0, "sigma": sigma}
-    report = ran(8, stop=rule, sigma=None, eps=4.0, eval_every=2).privacy()
+    run = ran(8, stop=rule, sigma=None, eps=4.0, eval_every=2)
+    report = run.privacy()
     named = "the 8 rounds have 4, and" in report.note and "3 noisy losses" in report.note
     assert (named, "evaluate less often" in report.note) == (dear, dear)
     assert (f"{above(report.proven):.4g} with" in report.note) == (report.proven > 4.1) == dear
+    same: Any = dict(stop=rule, eps=4.0, eval_every=2, rounds=8, batch=2, lr=0.1, clip=1.0)
+    for result in (run.dataset(), jaxfl.sweep("ldp_sgd", run.problem, **same)):
+        assert (", with 3 noisy losses that" in str(jaxfl.views.table(result))) == dear
 
 
 def test_a_rule_holds_until_it_is_dropped(tmp_path: Path) -> None:

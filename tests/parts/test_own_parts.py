@@ -281,7 +281,11 @@ def test_bits_that_nobody_checked_are_marked(whose):
     else:
         qsgd = qsgd._replace(**{whose: functools.partial(getattr(qsgd, whose))})
     made = own(kind(*federated(compressor=qsgd)), levels=4)
-    assert dict(made.parts)["bits"] == "as 'qsgd+random_k' declares, unchecked"
+    said = "as 'qsgd+random_k' declares, unchecked"
+    assert dict(made.parts)["bits"] == said
+    if whose == "code":
+        ds = jaxfl.sweep([made, "cdp_sgd"], a_problem(), rounds=1, sigma=1.0, batch=2, lr=0.1)
+        assert jaxfl.views.table(ds).notes[-1] == f"Uplink of own: {said}."
 
 
 def test_a_majority_of_averages_takes_their_signs():

@@ -157,6 +157,7 @@ def test_folders_without_a_result(tmp_path: Path, shell: Shell) -> None:
         ("plot X --format jpg", "format jpg must be one of png, pdf, svg"),
         ("plot X --for poster", "--for poster must be one of paper, slides, notebook"),
         ("plot X --width wide", "--width wide is not a number"),
+        ("show X --columns lr", "did you mean 'chosen_lr'"),
         ("show X --columns los", "--columns los must be one of eps, algorithm, "),
         ("plot X --only front", "only front must be one of front-loss, "),
     ],

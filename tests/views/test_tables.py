@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import xarray
 from rich.console import Console
-from told import refused
+from told import refusals, refused
 
 import jaxfl
 from jaxfl.engine import results
@@ -20,7 +20,7 @@ from jaxfl.privacy.gaussian import gdp_eps, gdp_power
 from jaxfl.privacy.statements import card
 from jaxfl.views.cells import IN_SHORT, Grid, final, restrict
 from jaxfl.views.selection import select
-from jaxfl.views.statements import cards
+from jaxfl.views.statements import cards, trade_off
 from jaxfl.views.tables import BROKEN, FLAG, UNPROVEN, Column, Estimate, Table, compare, table
 from jaxfl.views.words import estimate, number, prefix
 
@@ -239,6 +239,14 @@ def test_cards_are_rows_with_what_they_protect() -> None:
         "a_b: protects one record of one client, replaced by another; the adversary sees"
         in found.text()
     )
+
+
+CARD: Any = card(NoClaim("no noise is known"), 1e-5)
+test_no_cards = refusals(
+    (lambda: cards([CARD]), r"must be a dict: label them, as in cards\({'mine': card}\)"),  # type: ignore
+    (lambda: cards({"a": "mine"}), "'mine' must be a Card: make one with run"),  # type: ignore
+    (lambda: trade_off({"a": CARD}), "must be a Card: make one .*views.cards has sev"),  # type: ignore
+)
 
 
 def test_latex_is_escaped() -> None:
