@@ -70,7 +70,7 @@ COVERED = 4.0, 1.2  # points: how near another covers a point, or a line
 RING, HALO = 3.0, 1.2  # points that a cover adds to a marker, and to a line
 RISEN = 2.0  # times where it began: what ends above that diverges, and sets no axis
 ABOVE = 3.0  # times the largest of the others: from there on it leaves the picture
-ARROW = "An arrow: more than the axis shows."
+ARROW = "An arrow: there a line goes above what the axis shows."
 FEW = 4  # lines that have their names next to them, in place of a legend
 ASIDE = 0.34  # of a panel's width: the most that such names take
 
@@ -223,7 +223,7 @@ def picture(on: str | Sheet, rows: Sequence[Sequence[Panel]], notes: Sequence[st
         _across(first[across], [p for p in panels.values() if p.across == across])
     for place, panel in panels.items():
         _uncover(grid[place])
-        _leave(grid[place], panel.lines, uprights[panel.up].high)
+        _leave(grid[place], panel.lines)
         if place in named:
             _name(grid[place], panel.lines, height)
     return figure
@@ -292,16 +292,18 @@ def _name(ax: Axes, lines: Sequence[Line], height: float) -> None:
         ax.text(1.02, above, name, transform=ax.transAxes, **look)
 
 
-def _leave(ax: Axes, lines: Sequence[Line], top: float) -> None:
-    """An arrow at the upper edge where a line or a point leaves the picture."""
-    look: Any = {"transform": ax.get_xaxis_transform(), "clip_on": False, "marker": "^"}
+def _leave(ax: Axes, lines: Sequence[Line]) -> None:
+    """An arrow at the upper edge wherever a line or a point leaves the picture."""
+    look: Any = {"transform": ax.transAxes, "clip_on": False, "marker": "^", "markersize": 5}
     for line in lines:
-        x, y = np.asarray(line.x, np.float64), np.asarray(line.y)
-        if (y > top).any():
-            i = int(np.argmax(y > top))
-            at = np.interp(top, y[i - 1 : i + 1], x[i - 1 : i + 1]) if i else x[0]
-            at = np.clip(at, *ax.get_xlim())  # it may be 0 on a logarithmic axis
-            ax.plot(at, 1.0, color=line.look()["color"], markersize=5, scalex=False, **look)
+        x = np.clip(np.asarray(line.x, np.float64), *ax.get_xlim())  # 0 may have no place
+        points = np.column_stack([x, line.y]) if len(x) else np.zeros((0, 2))
+        shares = ax.transAxes.inverted().transform(ax.transData.transform(points))
+        out = shares[:, 1] > 1.0
+        for i in np.flatnonzero(out & ~np.append(False, out[:-1])):
+            last, at = shares[i - 1] if i and line.steps == "default" else shares[i], shares[i]
+            part = (1.0 - last[1]) / (at[1] - last[1]) if last[1] < at[1] else 0.0
+            ax.plot(last[0] + part * (at[0] - last[0]), 1.0, color=line.look()["color"], **look)
 
 
 def _uncover(ax: Axes) -> None:

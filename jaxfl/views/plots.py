@@ -468,18 +468,22 @@ def _marks(
     for (what, *_), some in rivals.groupby(WORTH, dropna=False, sort=False):
         best, style = some.iloc[front(some["bits"], some["value"], sign)], styles.get(what, 0)
         kind = FRONT + f" ({IN_SHORT[what]})" * (len(styles) > 1)
-        step = Line("", best["bits"], best["value"], None, "#DDDDDD", style, width=4)
+        step = Line("", best["bits"], best["value"], None, "#DDDDDD", style, width=2.5)
         out.append(step._replace(steps="steps-post", kind=kind * (len(best) > 1)))
     looks = found.looks(own, points=True)
     through = [(look["color"], look.get("kind") if found.rest else None) for look in looks]
     for what in dict.fromkeys(through):
         some = own[[each == what for each in through]].sort_values("bits")
         some = some[some["value"] <= top]
-        if len(some) > 1 and (found.rest or _numeric(found.grid, found.line)):
+        apart = some["bits"].is_unique  # a line between points of equal bits would look like a bar
+        if len(some) > 1 and apart and (found.rest or _numeric(found.grid, found.line)):
             out.append(Line("", some["bits"], some["value"], color=what[0], width=0.8))
-    for look, at in zip(looks, own.itertuples(), strict=True):
-        out.append(Line(x=[at.bits], y=[at.value], error=[at.error], **look))
-    return out
+    points = [
+        Line(x=[at.bits], y=[at.value], error=[at.error], **look)
+        for look, at in zip(looks, own.itertuples(), strict=True)
+    ]
+    legend = [Line(x=[], y=[], **look) for look in looks]  # in the order of the grid
+    return [*out, *legend, *sorted(points, key=lambda point: -sign * point.y[0])]  # the best on top
 
 
 # --- heat maps: the final value over two axes, one panel per algorithm ---------------------------

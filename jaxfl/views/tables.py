@@ -187,10 +187,13 @@ class Table(NamedTuple):
     def latex(self, columns: Sequence[str] | None = None) -> str:
         """A ``tabular`` for the package booktabs; names of the best rows are bold, notes are comments.
 
-        ``columns`` are names as in CSV; by default those whose rows are equal are left to a comment.
+        ``columns`` are names as in CSV; by default those whose rows are equal are left to a comment,
+        but for the proven eps beside claimed ones that differ.
         """
         equal = [c for c in self.columns if len(c.values) > 1 == len({*c.words()})]
         same = {c.name: f"{c.heading} = {c.words()[0]}" for c in equal if columns is None}
+        if not {"claimed_eps", "proven_eps"} <= same.keys():  # a claim never stands alone
+            same.pop("proven_eps", None)
         shown = self.only(
             columns or [c.name for c in self.columns if c.name not in same] or [*same]
         )

@@ -271,6 +271,15 @@ def test_latex_has_the_columns_that_are_named_or_that_differ() -> None:
     refused(lambda: found.latex(["B"]), "columns = 'B' must be one of a, d, b")
 
 
+def test_no_claim_is_printed_without_the_proof() -> None:
+    def latex(claimed: list[float]) -> str:
+        columns = ("algorithm", ["x", "y"]), ("claimed_eps", claimed), ("proven_eps", [1.0, 1.0])
+        return Table("", tuple(Column(name, name, values) for name, values in columns), ()).latex()
+
+    assert "claimed\\_eps & proven\\_eps" in latex([1.6, 1.3])
+    assert "proven" not in latex([1.6, 1.6]).split("tabular")[1]
+
+
 def rows_of(found: Table, metric: str) -> list[dict[str, Any]]:
     names = [column.name for column in found.columns]
     values = zip(*(column.values for column in found.columns), strict=True)
