@@ -14,8 +14,7 @@
   frozen, hashable, for accountants
 * :mod:`~jaxfl.privacy.gaussian` -- gaussian differential privacy in closed form, and conversions
   from zCDP
-* :mod:`~jaxfl.privacy.groups` -- group privacy: the eps of several records of one client, from the
-  proof for one
+* :mod:`~jaxfl.privacy.groups` -- group privacy: the eps of several records, from the proof for one
 * :mod:`~jaxfl.privacy.limits` -- lower bounds on eps from how often a test succeeds
 * :mod:`~jaxfl.privacy.mixtures` -- bounds for estimators in which a record enters every release,
   drawn or not: SVRG and SAGA

@@ -1,32 +1,47 @@
-"""Group privacy: the eps of several records of one client, from the proof for one."""
+"""Group privacy: the eps of several records, from the proof for one."""
 
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from jaxfl.core.errors import require
 from jaxfl.core.foreign import CALM
 from jaxfl.core.params import whole
-from jaxfl.privacy.accountants import Guarantee, check_event, closed_form, delta, epsilon
-from jaxfl.privacy.events import AnyEvent, Phases, described, plain_events
-from jaxfl.privacy.gaussian import bisect, check_delta, gdp_eps
+from jaxfl.privacy.accountants import (
+    Guarantee,
+    check_event,
+    closed_form,
+    delta,
+    epsilon,
+    profile,
+)
+from jaxfl.privacy.events import AnyEvent, Phases, Status, described, plain_events
+from jaxfl.privacy.gaussian import Floats, bisect, check_delta, gdp_eps
+from jaxfl.privacy.pld import TINY
 
 __all__ = ["of_group"]
 
-LARGEST, TRIED = 700.0, 40  # of the eps of a group, and of values for one record
+FAR = 690.0  # e^FAR and e^-FAR are numbers
+POINTS = 1 << 14  # of a profile
 
 
 @CALM
 def of_group(event: AnyEvent, size: int, delta: float) -> Guarantee:
-    """The eps of ``size`` records of one client together, from the proof for one.
+    """The eps of ``size`` records together, from the proof for one.
 
-    Where that is mu-GDP, a group is ``size mu``-GDP [Dong, Roth, Su, 2022].  Elsewhere, what is
-    (e, d)-private for one record is ``(size e, d (exp(size e) - 1)/(exp(e) - 1))``-private for a group
-    [Dwork, Roth, 2014], and the best e counts.  Noise for whole clients proves more: take
-    ``clip="client"`` where an algorithm has it.
+    The records may be those of one client or of several: they change one after the other, and each change
+    is one of a single record.  Where that is mu-GDP, a group is ``size mu``-GDP [Dong, Roth, Su, 2022].
+    Elsewhere let T(a) be the most that an event of probability a on one data set has on a neighbour, the
+    least of ``delta(e) + e^e a`` over all e: for a group it is ``T(T(...T(a)))``, size times [Theorem
+    2.14 there].  Each T is one of its lines, and lines of e_1, ..., e_k that follow one another are::
+
+        eps = e_1 + ... + e_k,    D_j = delta(e_j) + e^{e_j} D_{j-1},    D_0 = 0
+
+    Any e_1, ..., e_k prove (eps, D_k), and those of the a with the least eps count.  Noise for whole
+    clients proves more of all records of a client: take ``clip="client"`` where an algorithm has it.
 
     >>> from jaxfl.privacy import Event, Mean, Sampling, epsilon, of_group
     >>> one = Event(Sampling("full", 100, 100), Mean(1.0), sigma=0.05, releases=9)
@@ -42,27 +57,66 @@ def of_group(event: AnyEvent, size: int, delta: float) -> Guarantee:
     label = f"group privacy of {size} records: "
     if size == 1 or not alone.status:
         return alone._replace(method=label + alone.method)
-    inner = described(event)
-    if isinstance(inner, Phases):  # of disjoint records: a group is in one of them
-        worst = max((of_group(part, size, delta) for part in inner.events), key=lambda one: one.eps)
-        return worst._replace(status=alone.status)
-    mu = closed_form(event)
+    mu = _gaussian(event)
     if mu is not None:
-        eps, how = float(gdp_eps(size * mu, delta)), f"{size} mu"
-    else:
-        eps, how = size * _of_one(event, size, delta), "the best eps of one"
-    return Guarantee(eps, delta, f"{label}{how}, {alone.method}", alone.status)
+        eps = float(gdp_eps(size * mu, delta))
+        return Guarantee(eps, delta, f"{label}{size} mu, {alone.method}", alone.status)
+    lines = _lines(event)
+    eps = _in_steps(lines, size, delta)
+    if math.isinf(eps):
+        why = f"none, as the delta of one record is bounded down to {lines.delta[-1]:.2g} and no further"
+        way = 'take noise for whole clients (clip="client"), a smaller eps or a larger delta'
+        return Guarantee(eps, delta, f"{label}{why}: {way}", Status.NONE)
+    return Guarantee(eps, delta, f"{label}one after the other, {alone.method}", alone.status)
 
 
-def _of_one(event: AnyEvent, size: int, most: float) -> float:
-    """The least e with ``delta(e) (exp(size e) - 1)/(exp(e) - 1) <= most``; infinity if there is none."""
+class _Lines(NamedTuple):
+    """Lines ``delta + e^eps a`` by rising eps, and the a below which the next one is lower."""
 
-    def fits(e: npt.NDArray[np.float64]) -> bool:
-        grows = math.expm1(size * float(e)) / math.expm1(float(e))
-        return delta(event, float(e)).delta * grows <= most
+    eps: Floats
+    delta: Floats
+    turns: Floats
 
-    some = np.geomspace(1e-3, LARGEST / size, TRIED)
-    last = next((i for i, e in enumerate(some) if fits(e)), None)
-    if last is None:
+
+def _gaussian(event: AnyEvent) -> float | None:
+    """The mu of an event that is mu-GDP by a closed form, in each of its phases; else None."""
+    inner = described(event)
+    if not isinstance(inner, Phases):
+        return closed_form(inner)
+    each = [_gaussian(part) for part in inner.events]
+    return None if None in each else max(mu for mu in each if mu is not None)
+
+
+def _lines(event: AnyEvent) -> _Lines:
+    """Lines above T: ``delta(e) + e^e a`` for e >= 0, and their mirror images for e < 0.
+
+    ``Q(S) <= e^e P(S) + delta`` of a set's complement is ``P(S) <= 1 - e^-e (1 - delta) + e^-e Q(S)``.
+    """
+    floor = min(max(TINY, 1.01 * delta(event, FAR).delta), 0.999)
+    top = min(epsilon(event, floor).eps, FAR)
+    e = np.linspace(0.0, top, POINTS)
+    d = np.asarray(profile(event, floor)(e))
+    mirrored = 1 - np.exp(-e) * (1 - d)
+    e, d = np.append(-e[:0:-1], e), np.append(mirrored[:0:-1], d)
+    turns = (d[:-1] - d[1:]) / np.diff(np.exp(e))
+    return _Lines(e, d, np.maximum.accumulate(turns[::-1])[::-1])
+
+
+def _in_steps(lines: _Lines, size: int, most: float) -> float:
+    """The least eps of ``size`` lines one after the other whose delta is at most ``most``."""
+
+    def follow(a: float) -> tuple[float, float]:
+        eps = total = 0.0
+        for _ in range(size):
+            i = int(np.searchsorted(-lines.turns, -a))
+            slope = math.exp(lines.eps[i])
+            eps, total = eps + float(lines.eps[i]), float(lines.delta[i]) + slope * total
+            a = min(1.0, float(lines.delta[i]) + slope * a)
+        return max(eps, 0.0), total
+
+    def fits(x: Floats) -> bool:
+        return follow(math.exp(-x))[1] <= most
+
+    if not fits(np.array(FAR)):
         return math.inf
-    return float(bisect(fits, some[max(last - 1, 0)], some[last], steps=20))
+    return follow(math.exp(-bisect(fits, np.zeros(()), np.array(FAR), steps=60)))[0]

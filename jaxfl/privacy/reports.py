@@ -62,7 +62,7 @@ class Report(NamedTuple):
         return each.pop() if plain else None
 
     def of_group(self, size: int) -> Guarantee:
-        """The eps of ``size`` records of one client together  [:func:`.of_group`]."""
+        """The eps of ``size`` records together, of one client or of several  [:func:`.of_group`]."""
         return of_group(self.event, size, self.delta)
 
     def card(self, floor: float | None = None, audited: Any = None) -> Card:

@@ -14,9 +14,11 @@ from told import refusals
 
 import jaxfl
 from jaxfl import audit
-from jaxfl.privacy import Event, Mean, Phases, Sampling, delta, of_group
+from jaxfl.privacy import Event, Mean, Phases, Sampling, of_group
 from jaxfl.privacy.accountants import epsilon
 from jaxfl.privacy.events import protects
+from jaxfl.privacy.pld import Part, compose
+from jaxfl.privacy.profiles import Pair
 from jaxfl.privacy.reports import report
 
 T, C = 12, 0.3
@@ -171,18 +173,40 @@ def test_group_privacy(size: int) -> None:
     assert found.method.startswith(f"group privacy of {size} records: ")
     drawn = replace(ONE, sampling=Sampling("poisson", 10, 2.0), sigma=3.0)
     loose = of_group(drawn, size, 1e-3)
-    e = loose.eps / size  # what the lemma of Dwork and Roth makes of it
-    grows = sum(math.exp(j * e) for j in range(size))
-    assert delta(drawn, e).delta * grows == pytest.approx(1e-3, rel=1e-2)
     told = report(drawn, None, 1e-3)
     assert told.of_group(size) == loose
     assert ".of_group(k)" in str(told)
     assert ".of_group(k)" not in str(report(replace(drawn, unit="client"), None, 1e-3))
-    # records that are always drawn together
-    together = replace(drawn, sensitivity=Mean(float(size)))
-    assert epsilon(together, 1e-3).eps <= loose.eps
-    phases = Phases((ONE, drawn), together=True)
-    assert of_group(phases, size, 1e-3).eps == max(found.eps, loose.eps)
+    # records of which each is drawn by its own coin
+    counts, shifts = np.arange(size + 1), np.arange(size + 1) / 2 / 3.0
+    mixed = tuple(math.comb(size, k) * 0.2**k * 0.8 ** (size - k) for k in counts)
+    coins = Pair(mixed, tuple(shifts), mixed, tuple(-shifts))
+    exact = float(compose([Part(coins, 9)], delta=1e-3).eps(1e-3))
+    assert exact <= loose.eps < 1.05 * exact
+    # one of whose phases has no say: as if the other were alone, by another way
+    quiet, strong = replace(drawn, sigma=1e3), replace(ONE, sigma=3.0)
+    phases = of_group(Phases((strong, quiet), together=True), size, 1e-3)
+    assert "one after the other" in phases.method
+    assert of_group(strong, size, 1e-3).eps <= phases.eps < 1.001 * of_group(strong, size, 1e-3).eps
+    # of two closed forms the larger
+    two = of_group(Phases((ONE, replace(ONE, sigma=2.0))), size, 1e-3)
+    assert two.eps == pytest.approx(found.eps)
+
+
+@pytest.mark.plain
+def test_groups_of_ordinary_runs() -> None:
+    """Of eps = 2, 4 and 8 of one record; where none is found, the reason and a way out."""
+    drawn = Event(Sampling("without_replacement", 100, 20), Mean(1.0), 1.0, 50)
+    for sigma, size, most in ((0.26354, 8, 31.0), (0.16195, 4, 27.0), (0.10585, 3, 42.0)):
+        event = replace(drawn, sigma=sigma)
+        assert size * epsilon(event, 2.5e-4).eps < of_group(event, size, 2.5e-4).eps < most
+    none = of_group(event, 8, 2.5e-4)
+    assert (none.eps, none.status) == (math.inf, "")
+    for words in (
+        "bounded down to 1e-20 and no further",
+        'take noise for whole clients (clip="client")',
+    ):
+        assert words in none.method
 
 
 @pytest.mark.plain
