@@ -163,10 +163,20 @@ def one_path(name: str, value: Any) -> Path:
     return Path(value)
 
 
-def bind(kind: str, name: str, entry: Callable[..., T], *args: Any, **options: Any) -> T:
-    """Return ``entry(*args, **options)``; raise for an unknown option."""
+def bind(
+    kind: str,
+    name: str,
+    entry: Callable[..., T],
+    *args: Any,
+    beside: Sequence[str] = (),
+    **options: Any,
+) -> T:
+    """Return ``entry(*args, **options)``; raise for an unknown option.
+
+    ``beside`` are options that the caller takes itself: the error names them, too.
+    """
     parameters = inspect.signature(entry).parameters
-    names = list(parameters)[len(args) :]
+    names = [*list(parameters)[len(args) :], *beside]
     forwards = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
     offer = f"its options are {', '.join(names)}" if names else "it takes no options"
     for option in options:

@@ -64,7 +64,7 @@ def load(
         directory = one_path("directory", directory)
         sources.find_directory(directory)
     read = partial(sources.read, directory=directory, download=download)
-    found = bind("Data set", name, loader, read, **options)
+    found = bind("Data set", name, loader, read, beside=["records"], **options)
     return found if records is None else _thinned(found, records)
 
 

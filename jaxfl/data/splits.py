@@ -73,6 +73,8 @@ def split(
     >>> split("digits", clients=3, how="dirichlet", alpha=0.5).count.sum().item()
     1442
     """
+    way = "read some of them by dataset = jaxfl.data.load(name, records=...), and split that"
+    require("records" not in options, "split has no option 'records'", way)
     if isinstance(dataset, str):
         dataset = load(dataset)
     example = "give for instance Dataset('mine', (features, labels), classes=2)"

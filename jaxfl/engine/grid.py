@@ -125,7 +125,7 @@ def lay_out(
     way = "give fewer values, or divide them over several sweeps"
     require(cells <= MOST, lambda: f"The grid has {cells:,} cells, and the most are {MOST:,}", way)
     for name in given.keys() & {"seed", "round"}:
-        raise InputError(f"The grid has an axis {name!r}", "seeds are given as seeds=, rounds run")
+        raise InputError(f"{name!r} is no axis of a grid", f"give {name}s= instead")
     parts = {name: numbers.pop(name) for name in [*numbers] if name in PARTS}
     make, taken = _maker(build, given, parts)
     pose, posing = _poser(problem, given)

@@ -427,6 +427,8 @@ test_mistake = refusals(
     (lambda: data.load("a9a", directory="/no/such"), "not a directory"),
     (lambda: load_libsvm("/no/such"), "does not exist"),
     (split(DIGIT, 2, alpha=1), "no option 'alpha'"),
+    (split("digits", 2, records=9), r"jaxfl.data.load\(name, records=...\)"),
+    (lambda: data.load("digits", n=9), "no option 'n': its options are records"),
     (split(DIGIT, 7), "7 clients .* cannot share 6 rows"),
     (split(DIGIT.train, 2), "must be a Dataset"),
     (split(data.standardise(DIGIT), 2), "first item of a tuple: unpack it, as in data,"),
