@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import math
 import re
@@ -15,6 +16,7 @@ from typing import Any
 from jaxfl.algorithms.registry import ALGORITHMS, PAPERS
 from jaxfl.algorithms.resolution import resolve
 from jaxfl.core.equations import equation_of, latex
+from jaxfl.core.errors import InputError
 from jaxfl.core.schedules import Schedule
 from jaxfl.core.types import Algorithm, Param, ProblemFacts
 from jaxfl.privacy.events import (
@@ -79,7 +81,9 @@ def pages() -> dict[Path, str]:
         *_choice(made),
         "",
         "*Compressed*: a message holds fewer bits than the model. *Local steps*: a client takes several "
-        "steps between two messages. Another `compressor=` or `aggregation=` moves an algorithm to another "
+        "steps between two messages. *Several clients*: one node holds all data of these by default; "
+        "several clients send clipped means without noise to a server that they trust, which adds the "
+        "noise. Another `compressor=` or `aggregation=` moves an algorithm to another "
         "column or row, where its parts allow that: its page names them, and `run.privacy()` says what is "
         "proven then.",
         "",
@@ -95,12 +99,16 @@ def pages() -> dict[Path, str]:
 def _choice(made: Mapping[str, Page]) -> list[str]:
     """Algorithms by what the adversary sees, what is protected, and how they spare bits."""
     places: dict[tuple[str, str, bool], list[list[str]]] = {}
-    for name, page in made.items():
+    several = []  # of those that one node runs by default
+    for name in ALONE:
+        with contextlib.suppress(InputError):
+            several.append((name, Page(made[name].make, CLIENTS), " (several clients)"))
+    for name, page, how in [*((name, page, "") for name, page in made.items()), *several]:
         trust, unit = page.seen
         column = 2 if page.local else int(page.compressor != "–")
         row = places.setdefault((trust, unit, page.network), [[], [], []])
         both = " (compressed)" * (page.local and page.compressor != "–")
-        row[column].append(f"[{name}](algorithms/{name}.md){both}")
+        row[column].append(f"[{name}](algorithms/{name}.md){both}{how}")
     order = [*OBSERVED, ""]
     ranked = sorted(places, key=lambda at: (order.index(at[0]), at[1] != "record", at[2]))
     rows = [
@@ -134,9 +142,9 @@ def _table(heads: tuple[str, ...], rows: list[Any]) -> list[str]:
 class Page:
     """An algorithm and its values on the problem of the defaults."""
 
-    def __init__(self, make: Callable[..., Algorithm]) -> None:
+    def __init__(self, make: Callable[..., Algorithm], clients: int | None = None) -> None:
         self.make, self.name, self.algorithm = make, make.__name__, make()
-        n = 1 if self.name in ALONE else CLIENTS
+        n = clients or (1 if self.name in ALONE else CLIENTS)
         self.facts = ProblemFacts(
             n, RECORDS, RECORDS, SIZE, ROUNDS, SMOOTHNESS, (RECORDS,), DIAMETER, True, True
         )

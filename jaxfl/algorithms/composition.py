@@ -8,7 +8,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jaxfl.algorithms.numbers import ASKED_SIZE, PRIVACY, WAYS, Draft, achieved, applies, resolved
+from jaxfl.algorithms.numbers import (
+    ASKED_SIZE,
+    PRIVACY,
+    USUAL,
+    WAYS,
+    Draft,
+    achieved,
+    applies,
+    resolved,
+    usual_delta,
+)
 from jaxfl.algorithms.resolution import GIVEN, noised
 from jaxfl.algorithms.roles import check_parts
 from jaxfl.algorithms.standing import derived, ours, own_rounds
@@ -121,7 +131,7 @@ class Rules(NamedTuple):
 
     def sized(self, given: Mapping[str, Any], facts: ProblemFacts) -> Plan:
         """The plan, with the hyper-parameters that a compressor derives from a given omega or share."""
-        found, compressor = self.plan(given, facts), self.body.compressor
+        found, compressor = self._planned(given, facts), self.body.compressor
         own = self.body.mechanism
         require(
             len(own.multiples) in (0, facts.n),
@@ -140,6 +150,15 @@ class Rules(NamedTuple):
             values["omega"] = asked(compressor, "omega", facts.d, values)
             sources["omega"] = achieved(compressor, word == "omega")
         return found._replace(values=values, sources=sources)
+
+    def _planned(self, given: Mapping[str, Any], facts: ProblemFacts) -> Plan:
+        """The user's plan; its default delta is of n clients where these are protected."""
+        found = self.plan(given, facts)
+        if self.body.clip != "client" or USUAL.format("m") not in found.sources.get("delta", ""):
+            return found
+        why = Source(Origin.DEFAULT, f"default: {USUAL.format('n')}")
+        values = {**found.values, "delta": usual_delta(facts.n)}
+        return found._replace(values=values, sources={**found.sources, "delta": why})
 
     def capacity(self, values: Mapping[str, Any], facts: ProblemFacts) -> dict[str, int]:
         """The slots of the parts; raise where a compressor sets those of another, or bands exceed T."""

@@ -44,6 +44,7 @@ __all__ = [
     "GAP",
     "PRIVACY",
     "UNKNOWN",
+    "USUAL",
     "WAYS",
     "Draft",
     "Network",
@@ -82,6 +83,7 @@ UNKNOWN = "L of this model is unknown"
 ASKED_SIZE = {
     name: f"from the given {name}" for name in ("omega", "share")
 }  # other words for a size
+USUAL = "min(0.001, 0.1/{})"  # the default delta, of m records or n clients
 EPS = 5.0  # where no way to set the noise is given
 
 
@@ -340,7 +342,7 @@ class Draft:
     def target(self, facts: ProblemFacts, unit: Literal["m", "n"] = "m") -> None:
         """Set default eps and delta, of m records or of n clients, unless the noise is set otherwise."""
         size = facts.m_max if unit == "m" else facts.n
-        self.default("delta", usual_delta(size), f"min(0.001, 0.1/{unit})")
+        self.default("delta", usual_delta(size), USUAL.format(unit))
         self.ask()
 
     def ask(self) -> None:
@@ -395,7 +397,8 @@ def plain(**defaults: Any) -> Callable[[Mapping[str, Any], ProblemFacts], Plan]:
     """The simplest ``plan``: the user's values, and these defaults for others.
 
     Where ``eps`` is given, or is one of them and ``sigma`` is not given, sigma is calibrated for
-    (eps, delta), with delta = min(0.001, 0.1/m) unless it is given.
+    (eps, delta), with delta = min(0.001, 0.1/m) unless it is given; a body that protects whole clients
+    has min(0.001, 0.1/n).
     """
 
     def plan(given: Mapping[str, Any], facts: ProblemFacts) -> Plan:
@@ -406,7 +409,7 @@ def plain(**defaults: Any) -> Callable[[Mapping[str, Any], ProblemFacts], Plan]:
         usual = [name for name in ("eps", "sigma") if name in defaults][:1]
         N.asked = N.asked or noise_asked({name: defaults[name] for name in usual})
         if "eps" in defaults or isinstance(N.asked, Eps):
-            N.default("delta", usual_delta(facts.m_max), "min(0.001, 0.1/m)")
+            N.default("delta", usual_delta(facts.m_max), USUAL.format("m"))
         return N.plan()
 
     return plan

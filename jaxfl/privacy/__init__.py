@@ -40,8 +40,8 @@ algorithm.
 
 >>> from jaxfl import privacy as p
 >>> event = p.Event(p.Sampling("poisson", 3256, 51), p.Mean(0.5), sigma=0.005, releases=100)
->>> p.epsilon(event, 1e-3)._replace(eps=round(p.epsilon(event, 1e-3).eps, 2))
-Guarantee(eps=4.9, delta=0.001, method='Poisson sampling: PLD', status=<Status.ESTABLISHED: 'E'>)
+>>> p.epsilon(event, 1e-3)
+Guarantee(eps = 4.9, delta = 0.001: Poisson sampling: PLD)
 """
 
 from jaxfl.privacy.accountants import delta, epsilon

@@ -30,6 +30,7 @@ import numpy as np
 from jaxfl.core.errors import InputError, require
 from jaxfl.core.foreign import CALM
 from jaxfl.core.params import choice
+from jaxfl.privacy.claims import rounded
 from jaxfl.privacy.events import (
     AnyEvent,
     Described,
@@ -83,6 +84,9 @@ class Guarantee(NamedTuple):
     delta: float
     method: str
     status: Status
+
+    def __repr__(self) -> str:
+        return f"Guarantee({rounded(self.eps, self.delta)}: {self.method})"
 
 
 class Bound(NamedTuple):
@@ -246,8 +250,9 @@ def _joined(bound: Bound, floor: float) -> Curve:
 def _flat(event: Described) -> list[Event | NoClaim]:
     if isinstance(event, Phases):
         raise InputError(
-            "Phases inside a Sequence have no accountant",
-            "give each phase the whole sequence instead",
+            "Phases, such as the event of clients of different sizes, have no accountant inside a Sequence",
+            "compose in each phase, as Phases(tuple(Sequence(both) for both in zip(a.events, b.events))) "
+            "does for runs a and b of the same clients",
         )
     if isinstance(event, Sequence):
         return [flat for part in event.events for flat in _flat(described(part))]

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from jaxfl.core.params import exactly_one, number
 from jaxfl.privacy.gaussian import check_delta
 
-__all__ = ["TOLERANCE", "Claim", "Condition", "above", "either", "solved", "understates"]
+__all__ = ["TOLERANCE", "Claim", "Condition", "above", "either", "rounded", "solved", "understates"]
 
 # A proven eps this much above the claimed one is rounding: of batches to whole records, of accountants
 # to grids, of calibration to its tolerance (0.4 % at most where formula and proof agree).
@@ -62,6 +62,15 @@ def above(bound: float, digits: int = 4) -> float:
     places = digits - 1 - math.floor(math.log10(bound))
     scaled = math.ceil(bound * 10.0**places * (1 - 1e-12))
     return float(f"{scaled}e{-places}")
+
+
+def rounded(eps: float, delta: float) -> str:
+    """Both bounds in words, rounded up.
+
+    >>> rounded(4.90001, 1e-5)
+    'eps = 4.901, delta = 1e-05'
+    """
+    return f"eps = {above(eps):.4g}, delta = {above(delta):.4g}"
 
 
 def understates(claimed: Any, proven: Any) -> Any:

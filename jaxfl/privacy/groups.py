@@ -54,7 +54,9 @@ def of_group(event: AnyEvent, size: int, delta: float) -> Guarantee:
     units = {one.unit for one in plain_events(event)}
     require(units <= {"record"}, "The event protects whole clients already", "read its own eps")
     alone = epsilon(event, delta)
-    label = f"group privacy of {size} records: "
+    most = max((one.sampling.m for one in plain_events(event)), default=0)
+    few = f", more than the {most} that the event draws from" * (size > most > 1)
+    label = f"group privacy of {size} records{few}: "
     if size == 1 or not alone.status:
         return alone._replace(method=label + alone.method)
     mu = _gaussian(event)

@@ -11,6 +11,7 @@ from typing import Literal, NamedTuple
 
 from jaxfl.core.params import choice, number
 from jaxfl.privacy import accountants
+from jaxfl.privacy.claims import rounded
 from jaxfl.privacy.events import AnyEvent, Event, Mean, OnRing, Sequence, inside
 from jaxfl.privacy.gaussian import check_delta
 
@@ -31,6 +32,10 @@ class Selected(NamedTuple):
     runs: float
     seen: str
     note: str
+
+    def __repr__(self) -> str:
+        best = f"the best of {self.runs:g} runs, {self.seen} seen"
+        return f"Selected({best}: {rounded(self.eps, self.delta)}: {self.method})"
 
 
 def best_of(

@@ -69,6 +69,12 @@ class Selection(NamedTuple):
     note: str
     warning: str  # of choices at an end of their grid, and of losses that never fell; may be empty
 
+    def __repr__(self) -> str:
+        most = f"the best of {self.candidates} along {' and '.join(self.over)}"
+        return (
+            f"Selection({most}, by the {self.criterion.words}; .ds has the {dict(self.ds.sizes)})"
+        )
+
 
 def criterion_of(grid: Grid, text: str = AUTO) -> Criterion:
     """A name in :data:`CRITERIA`, or ``min:NAME`` or ``max:NAME`` with any metric of the sweep.

@@ -180,6 +180,24 @@ def test_delta_is_small_for_the_largest_client() -> None:
         assert planned(name, facts, sigma=0.1).values["delta"] == pytest.approx(1e-4), name
 
 
+def test_delta_is_small_for_each_client_where_clients_are_protected() -> None:
+    """0.1/n, also in compositions of one's own."""
+    facts = ProblemFacts(n=200, m=50, m_max=1000, d=3, rounds=5, smoothness=1.0, sizes=(50, 1000))
+    whole = estimators.minibatch(sampling.full(), clip_examples=False)
+    body = federated(estimator=whole, clip="client")
+    mine = compose("mine", "", "", body, plain(clip=1.0, lr=0.1, eps=2.0))
+    for algorithm in (
+        mine,
+        "clip21_sgd2m",
+        jaxfl.algorithm("dice_sgd", clip="client"),
+        "dp_fedavg",
+    ):
+        found = planned(algorithm, facts)
+        assert found.values["delta"] == pytest.approx(5e-4)
+        assert found.sources["delta"] == "default: min(0.001, 0.1/n)"
+    assert planned(mine, facts, delta=1e-5).values["delta"] == 1e-5
+
+
 @pytest.mark.parametrize("name", ["soteriafl_sgd", "cdp_sgd", "ldp_sgd", "dp_sgd", "dp_dsgd"])
 def test_defaults_of_a_model_without_a_known_L(name: str) -> None:
     """By a theorem with L = 1, a network on MNIST ends at a test accuracy of 39 %; by these, at 83 %."""

@@ -171,6 +171,10 @@ def test_group_privacy(size: int) -> None:
     found = of_group(ONE, size, 1e-3)
     assert found.eps == pytest.approx(epsilon(replace(ONE, sigma=1.0 / size), 1e-3).eps)
     assert found.method.startswith(f"group privacy of {size} records: ")
+    wide = of_group(ONE, 11, 1e-3).method
+    assert wide.startswith(
+        "group privacy of 11 records, more than the 10 that the event draws from: "
+    )
     drawn = replace(ONE, sampling=Sampling("poisson", 10, 2.0), sigma=3.0)
     loose = of_group(drawn, size, 1e-3)
     told = report(drawn, None, 1e-3)

@@ -493,6 +493,10 @@ test_mistakes_are_named = refusals(
     (lambda: epsilon(event(), 0.0), "delta = 0.0"),
     (lambda: epsilon(event(), 1e-5, "magic"), "magic"),
     (
+        lambda: epsilon(Sequence((Phases((event(),)),)), 1e-5),
+        "as Phases.* runs a and b of the same",
+    ),
+    (
         lambda: epsilon(
             dataclasses.replace(event("with_replacement"), adjacency="add_remove"), 1e-5
         ),

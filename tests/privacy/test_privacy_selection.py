@@ -111,6 +111,9 @@ def test_runs_that_are_all_seen_compose() -> None:
     )
     phases = Phases((sampled(60), sampled(30)), together=True)  # the client for which it is worst
     assert best_of(phases, 5, 1e-5).eps == best_of(sampled(60), 5, 1e-5).eps
+    said = repr(best_of(phases, 5, 1e-5))
+    assert said.startswith("Selected(the best of 5 runs, all seen: eps = ")
+    assert ", delta = 1e-05: the largest over disjoint records: Poisson" in said
     both = Sequence((sampled(), gaussian(0.3)))
     twice = Sequence((sampled(120), gaussian(0.3), gaussian(0.3)))
     assert best_of(both, 2, 1e-5).eps == pytest.approx(epsilon(twice, 1e-5).eps, rel=1e-3)

@@ -273,6 +273,13 @@ def test_seconds_follow_the_clients_axis() -> None:
 
 DS = grids.grid()
 
+
+def test_a_selection_has_one_line() -> None:
+    said = repr(select(DS))
+    assert said.startswith("Selection(the best of 3 along lr, by the lowest final ")
+    assert len(said) < 200
+
+
 test_mistakes = refusals(
     (lambda: select(DS, "utilty"), "did you mean 'utility'"),
     (lambda: select(DS, "mean:loss"), "write 'min:loss' or 'max:loss'"),

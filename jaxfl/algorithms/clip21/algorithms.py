@@ -237,6 +237,7 @@ class PaperRules(NamedTuple):
     def plan(self, given: Mapping[str, Any], facts: ProblemFacts) -> Plan:
         """The user's values, then our choices."""
         N = Draft.of(given, facts)
+        N.target(facts, "n")
         N.private(self.body, facts)
         N.default("momentum", 0.5, OURS)
         N.default("shift", 0.5, OURS)
