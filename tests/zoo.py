@@ -64,6 +64,7 @@ ZOO = (
     Entry("least_squares", lambda: models.least_squares(FEATURES, regularizer="l2:0.3"), 0),
     Entry("hinge", lambda: models.hinge(FEATURES), 2),
     Entry("absolute", lambda: models.absolute(FEATURES), 0),
+    Entry("logistic_bias", lambda: models.logistic(FEATURES, bias=True, regularizer="l2:0.1"), 2),
     Entry("softmax", lambda: models.softmax_regression(FEATURES, 3), 3),
     Entry("softmax_no_bias", lambda: models.softmax_regression(FEATURES, 3, bias=False), 3),
     Entry("mlp_sigmoid", lambda: models.mlp(FEATURES, 4, 3), 3),

@@ -17,7 +17,7 @@ from jaxfl.core.errors import InputError, require
 from jaxfl.core.params import known
 from jaxfl.core.types import Algorithm
 from jaxfl.data.leaf import leaf
-from jaxfl.data.loaders import LOADERS, load, load_libsvm
+from jaxfl.data.loaders import LOADERS, NAMED, load, load_libsvm
 from jaxfl.data.partition import PARTITIONS
 from jaxfl.data.records import ClientData
 from jaxfl.data.splits import split
@@ -98,6 +98,9 @@ def choose_problem(setup: Setup) -> Problem:
         known("model", setup.model, models.MODELS)
     names = ("hidden", "activation", "init", "regularizer", "constraint")
     options = {name: getattr(setup, name) for name in names if getattr(setup, name) is not None}
+    own = setup.data not in NAMED and of_leaf(setup.data) is None
+    if setup.bias is not None or (own and (setup.model or "logistic") in models.LINEAR):
+        options["bias"] = setup.bias != "off"
     l2 = setup.regularizer == "l2" and setup.strength is None
     require(not l2, "needs --strength, as in --strength 0.01", regularizer="l2")
     if setup.strength is not None:

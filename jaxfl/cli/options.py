@@ -107,6 +107,9 @@ class Setup:
       --init HOW                initial parameters: zeros, normal (standard deviation 1) or normal/5
                                 (standard deviation 0.2) (default: zeros; of mlp, weights from
                                 N(0, 1/inputs))
+      --bias HOW                intercept of a model that has the option bias: on or off (default: on for
+                                softmax, mlp, and for linear models of data of your own, a file or
+                                registered; off for linear models of other data, as in papers)
       --regularizer NAME        nonconvex or l2, with --strength, or as nonconvex:0.2
       --strength X              strength of the regularizer
       --constraint SET          set that the parameters are projected to: ball:RADIUS or box:LOW,HIGH
@@ -176,6 +179,7 @@ class Setup:
     hidden: list[int] | None = _one(whole(1), "list")
     activation: str | None = _one()
     init: str | None = _one()
+    bias: str | None = _posed(None, Among("on", "off"))
     regularizer: str | None = _posed(None)
     strength: float | None = _posed(None, real())
     constraint: str | None = _one()

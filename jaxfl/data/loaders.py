@@ -448,3 +448,4 @@ LOADERS: dict[str, Callable[..., Dataset]] = {
     "adult": _adult,
     "synthetic": _synthetic,
 }
+NAMED = frozenset(LOADERS)  # without those that users register

@@ -80,61 +80,88 @@ ACTIVATIONS: dict[str, Activation] = {
 
 
 def logistic(
-    features: int, *, regularizer: Reg = None, constraint: Set = None, init: Init = "zeros"
+    features: int,
+    *,
+    bias: bool = False,
+    regularizer: Reg = None,
+    constraint: Set = None,
+    init: Init = "zeros",
 ) -> Model:
     """``f_j(x) = log(1 + exp(-s_j a_j . x))``, ``s_j = 2 y_j - 1``, labels {0, 1}.
 
-    ``L = max ||a||^2 / 4`` plus the regularizer's.  ``features`` is the length of a.  ``regularizer`` and
-    ``constraint`` are names, such as ``"l2:0.01"`` and ``"ball:1"``, or made by :func:`l2`,
-    :func:`nonconvex`, :func:`ball` and :func:`box`.  ``init`` is ``"zeros"``, ``"normal"`` for N(0, 1) on
-    every coordinate, ``"normal/5"`` for a fifth of that, or a function of a key that returns the point.
+    ``L = max ||a||^2 / 4`` plus the regularizer's.  ``features`` is the length of a.  There is no
+    intercept, as in papers whose features have a column of ones: ``bias=True`` adds b to ``a_j . x``,
+    and 1 to ``||a||^2``.  Take it for features that are centred, unless the classes are of equal size.
+
+    ``regularizer`` and ``constraint``, which act on the bias too, are names, such as ``"l2:0.01"`` and
+    ``"ball:1"``, or made by :func:`l2`, :func:`nonconvex`, :func:`ball` and :func:`box`.  ``init`` is
+    ``"zeros"``, ``"normal"`` for N(0, 1) on every coordinate, ``"normal/5"`` for a fifth of that, or a
+    function of a key that returns the point.
+
+    >>> logistic(8).dim, logistic(8, bias=True).dim
+    (8, 9)
     """
-    return _linear("logistic", features, regularizer, constraint, init)
+    return _linear("logistic", features, bias, regularizer, constraint, init)
 
 
 def least_squares(
-    features: int, *, regularizer: Reg = None, constraint: Set = None, init: Init = "zeros"
+    features: int,
+    *,
+    bias: bool = False,
+    regularizer: Reg = None,
+    constraint: Set = None,
+    init: Init = "zeros",
 ) -> Model:
     """``f_j(x) = (a_j . x - y_j)^2 / 2``; ``L = max ||a||^2`` plus the regularizer's.
 
-    The arguments are those of :func:`logistic`.
+    There is no intercept without ``bias=True``.  The arguments are those of :func:`logistic`.
 
     >>> least_squares(8).dim
     8
     """
-    return _linear("least_squares", features, regularizer, constraint, init)
+    return _linear("least_squares", features, bias, regularizer, constraint, init)
 
 
 def hinge(
-    features: int, *, regularizer: Reg = None, constraint: Set = None, init: Init = "zeros"
+    features: int,
+    *,
+    bias: bool = False,
+    regularizer: Reg = None,
+    constraint: Set = None,
+    init: Init = "zeros",
 ) -> Model:
     """``f_j(x) = max(0, 1 - s_j a_j . x)``, ``s_j = 2 y_j - 1``, labels {0, 1}; not smooth.
 
-    The arguments are those of :func:`logistic`.
+    There is no intercept without ``bias=True``.  The arguments are those of :func:`logistic`.
 
     >>> hinge(8, constraint="ball:1").dim
     8
     """
-    return _linear("hinge", features, regularizer, constraint, init)
+    return _linear("hinge", features, bias, regularizer, constraint, init)
 
 
 def absolute(
-    features: int, *, regularizer: Reg = None, constraint: Set = None, init: Init = "zeros"
+    features: int,
+    *,
+    bias: bool = False,
+    regularizer: Reg = None,
+    constraint: Set = None,
+    init: Init = "zeros",
 ) -> Model:
     """``f_j(x) = |a_j . x - y_j|``; not smooth.
 
-    The arguments are those of :func:`logistic`.
+    There is no intercept without ``bias=True``.  The arguments are those of :func:`logistic`.
 
     >>> absolute(8, regularizer="l2:0.1").dim
     8
     """
-    return _linear("absolute", features, regularizer, constraint, init)
+    return _linear("absolute", features, bias, regularizer, constraint, init)
 
 
-def _linear(name: str, features: int, reg: Reg, within: Set, init: Init) -> Model:
+def _linear(name: str, features: int, bias: bool, reg: Reg, within: Set, init: Init) -> Model:
     features = whole("features", features, 1)
     classes = 2 if OUTPUTS[name].labels == "binary" else 0
-    return _dense(name, (features, 1), OUTPUTS[name], classes, None, False, reg, within, init)
+    return _dense(name, (features, 1), OUTPUTS[name], classes, None, bias, reg, within, init)
 
 
 # --- several outputs or layers -------------------------------------------------------------------
@@ -535,6 +562,7 @@ MODELS: dict[str, Callable[..., Model]] = {
     "resnet_gn": resnet_gn,
     "char_lstm": char_lstm,
 }
+LINEAR = ("logistic", "least_squares", "hinge", "absolute")  # by default without a bias
 
 
 def model(name: str, features: Shape, classes: int, **options: Any) -> Model:

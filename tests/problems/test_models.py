@@ -16,6 +16,9 @@ from zoo import FEATURES, ZOO, Entry, examples, point
 
 import jaxfl
 from jaxfl import Problem
+from jaxfl.cli.build import choose_problem
+from jaxfl.cli.options import Setup
+from jaxfl.core.errors import InputError
 from jaxfl.core.types import Model
 from jaxfl.data.records import ClientData
 from jaxfl.problems import flax_models, models
@@ -82,8 +85,9 @@ def curvature(model: Model, train: Any, count: Any) -> Callable[[Any], float]:
 
 @pytest.mark.parametrize(
     ("name", "worst"),
-    [("logistic", 0.0), ("least_squares", 0.0), ("softmax", None), ("softmax_no_bias", None)],
-)
+    [("logistic", 0.0), ("logistic_bias", 0.0), ("least_squares", 0.0), ("softmax", None),
+     ("softmax_no_bias", None)],
+)  # fmt: skip
 def test_smoothness_is_a_bound_and_is_attained(name, worst, x64):
     """No Hessian exceeds L, a bad point reaches it (so L/2 is refused), padding does not count."""
     model = row(name).build()
@@ -148,6 +152,34 @@ def test_equal_calls_give_the_same_model():
     assert flax_model(linen.Dense(3), (5,)) is flax_model(linen.Dense(3), (5,))
     left, right = (Problem(models.logistic(FEATURES), client_data()) for _ in range(2))
     assert jax.tree.structure(left) == jax.tree.structure(right)
+
+
+def test_an_intercept_learns_how_frequent_a_class_is(key):
+    """Of centred features that say nothing, with three labels of four 1: the loss is the entropy."""
+    rows = np.zeros((8, FEATURES)), np.array([0, 1, 1, 1] * 2)
+    data = jaxfl.data.from_clients([rows, rows], classes=2)
+    given: Any = {"rounds": 60, "lr": 1.0, "clip": 10.0}
+    for bias, loss in ((False, np.log(2)), (True, 2 * np.log(2) - 0.75 * np.log(3))):
+        model = models.logistic(FEATURES, bias=bias)
+        assert model.dim == FEATURES + bias
+        run = jaxfl.simulate("ldp_gd", Problem(model, data), key, sigma=0.0, **given)
+        assert run.metrics["loss"][-1] == pytest.approx(loss, rel=1e-3)
+
+
+def test_linear_models_of_data_of_ones_own_have_an_intercept(tmp_path):
+    """By default on the command line; other data and models are as papers have them."""
+    (file := tmp_path / "mine.libsvm").write_text("\n".join(f"{i % 2} 1:{i} 4:2" for i in range(8)))
+    for dim, given in (
+        (5, {"data": str(file)}),
+        (5, {"data": str(file), "model": "hinge"}),
+        (4, {"data": str(file), "bias": "off"}),
+        (60, {"data": "synthetic", "data_option": {"classes": 2}}),
+        (61, {"data": "synthetic", "data_option": {"classes": 2}, "bias": "on"}),
+        (640, {"data": "digits", "bias": "off"}),
+    ):
+        assert choose_problem(Setup(clients=2, **given)).model.dim == dim
+    with pytest.raises(InputError, match="bias"):
+        choose_problem(Setup(data="digits", model="char_lstm", bias="on"))
 
 
 def test_initial_points(key):
