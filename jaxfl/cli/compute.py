@@ -195,11 +195,9 @@ def _of_setting(place: Path, done: Computed, where: Sequence[str]) -> Record:
     none = f"No setting of {place} has {' and '.join(where)}"
     require(found, none, lambda: f"`jaxfl show {place}` lists them")
     first, *others = (own[0][0] for own in found.values())
-    free = (
-        name for name in first.keys() - {*TUNED} if any(o.get(name) != first[name] for o in others)
-    )
-    way = f"name one, as in --where {' '.join(f'{name}={first[name]}' for name in sorted(free))}"
-    require(not others, f"{place} holds a sweep of {len(found)} settings", way)
+    free = sorted(n for n in first.keys() - {*TUNED} if any(o.get(n) != first[n] for o in others))
+    way = lambda: f"name one, as in --where {' '.join(f'{n}={first[n]}' for n in free)}"  # noqa: E731
+    require(not others, lambda: f"{place} holds a sweep of {len(found)} settings", way)
     return max((run for own in found.values() for _, run in own), key=lambda run: run.counted)
 
 

@@ -22,8 +22,16 @@ from jaxfl.engine.results import RESULT
 from jaxfl.engine.store import PLANNED, refuse_older
 
 __all__ = [
-    "CURVES", "PICTURES", "again", "begun", "check_free", "cleared", "kind_of", "read", "written",
-]  # fmt: skip
+    "CURVES",
+    "PICTURES",
+    "again",
+    "begun",
+    "check_free",
+    "cleared",
+    "kind_of",
+    "read",
+    "written",
+]
 
 PICTURES = "pictures"  # of a sweep
 CURVES = "curves.png"  # of a run
@@ -88,7 +96,8 @@ def cleared(folder: Path) -> None:
 def written(folder: Path, name: str, study: Study) -> Iterator[Callable[[], None]]:
     """A function that writes ``config.json``, once the folder is held.
 
-    A new one goes again, with its folder, unless the plan of the study is written too.
+    A new one goes again, with its folder, unless the plan of the study is written too.  After a mistake the
+    plan goes with it, if nothing is computed.
     """
     fresh = [place for place in (folder, *folder.parents) if not place.exists()]
     new: list[Path] = []
@@ -101,6 +110,10 @@ def written(folder: Path, name: str, study: Study) -> Iterator[Callable[[], None
 
     try:
         yield write
+    except InputError:
+        if new and not any((folder / "chunks").glob("*.npz")):
+            (folder / PLANNED).unlink(missing_ok=True)
+        raise
     finally:
         if not begun(folder):
             for file in new:

@@ -92,8 +92,11 @@ def check_begun(folder: Path) -> None:
     """Raise unless the files with which a folder was begun have been imported, and are the same."""
     pairs = begun_with(folder)
     lost = [file for file, _ in pairs if file not in LOADED]
-    own = f"{folder} was begun with the Python file {' and '.join(lost)}"
-    require(not lost, own, f"to run that again, give --import {' --import '.join(lost)}")
+    require(
+        not lost,
+        lambda: f"{folder} was begun with the Python file {' and '.join(lost)}",
+        lambda: f"to run that again, give --import {' --import '.join(lost)}",
+    )
     for file, digest in pairs:
         changed = f"{file} has changed since {folder} was begun with it"
         require(LOADED[file] == digest, changed, "restore it, or start over in another folder")

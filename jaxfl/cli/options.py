@@ -16,8 +16,16 @@ from jaxfl.core.errors import require
 from jaxfl.engine.stopping import Limits
 
 __all__ = [
-    "DEFAULTS", "Counts", "Option", "Session", "Setup", "Study", "help_of", "hyper", "options",
-]  # fmt: skip
+    "DEFAULTS",
+    "Counts",
+    "Option",
+    "Session",
+    "Setup",
+    "Study",
+    "help_of",
+    "hyper",
+    "options",
+]
 
 
 class Option(NamedTuple):

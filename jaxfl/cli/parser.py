@@ -25,9 +25,17 @@ from jaxfl.core.schedules import RULES, schedule
 from jaxfl.core.types import Param
 
 __all__ = [
-    "SAID", "Once", "Parser", "checked", "documented", "hyper_parameters", "larger", "options_of_runs",
-    "parse", "parser_of_runs",
-]  # fmt: skip
+    "SAID",
+    "Once",
+    "Parser",
+    "checked",
+    "documented",
+    "hyper_parameters",
+    "larger",
+    "options_of_runs",
+    "parse",
+    "parser_of_runs",
+]
 
 SYMBOLS = (
     "Below, d is the number of parameters, L the smoothness of the loss, n the number of clients with m "

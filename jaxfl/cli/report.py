@@ -25,8 +25,15 @@ if TYPE_CHECKING:
     import xarray
 
 __all__ = [
-    "REFUTED", "amount", "facts", "head", "print_files", "print_json", "print_table", "summary",
-]  # fmt: skip
+    "REFUTED",
+    "amount",
+    "facts",
+    "head",
+    "print_files",
+    "print_json",
+    "print_table",
+    "summary",
+]
 
 REFUTED = 3  # the exit status where a probe or an attack refutes an eps
 

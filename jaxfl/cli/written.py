@@ -16,9 +16,26 @@ from jaxfl.core.params import MOST, choice, number, reads
 from jaxfl.data.loaders import LOADERS
 
 __all__ = [
-    "LEAF", "LIMITS", "MOST", "Among", "Read", "as_typed", "command", "data", "flag", "is_file", "of_leaf",
-    "pair", "path", "real", "records", "rounds", "suggested", "text", "whole",
-]  # fmt: skip
+    "LEAF",
+    "LIMITS",
+    "MOST",
+    "Among",
+    "Read",
+    "as_typed",
+    "command",
+    "data",
+    "flag",
+    "is_file",
+    "of_leaf",
+    "pair",
+    "path",
+    "real",
+    "records",
+    "rounds",
+    "suggested",
+    "text",
+    "whole",
+]
 
 LEAF = "leaf:"
 MANY = ("--data-option", "--partition-option")  # whose values are NAME=VALUE

@@ -119,8 +119,10 @@ def profile(event: AnyEvent, floor: float, method: str | None = None) -> Curve:
     if isinstance(event, Phases):
         parts = [profile(part, floor, method) for part in event.events]
         return lambda eps: np.max([part(eps) for part in parts], axis=0)
-    curves = [bound.curve(floor) if bound.curve else _joined(bound, floor)
-              for bound in _bounds(event, method)]  # fmt: skip
+    curves = [
+        bound.curve(floor) if bound.curve else _joined(bound, floor)
+        for bound in _bounds(event, method)
+    ]
     return lambda eps: np.min([curve(eps) for curve in curves], axis=0)
 
 

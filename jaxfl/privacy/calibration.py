@@ -28,7 +28,7 @@ from jaxfl.privacy.events import (
     changed,
     scaled,
     sigmas,
-)  # fmt: skip
+)
 from jaxfl.privacy.gaussian import check_delta, gdp_mu
 
 __all__ = [

@@ -66,11 +66,19 @@ class RoundContext(NamedTuple):
     cohort: Draw
     x: Array
     shared: PyTree
-    point: Point  # None where a local procedure runs
+    evaluated: (
+        Point | None
+    )  # where the estimator's gradients are; None where a local procedure runs
     unit: Array | None  # by which the noise is multiplied; None: 1
     problem: Problem
     hp: Hyper
     rate: Array  # r/n
+
+    @property
+    def point(self) -> Point:
+        """The point of the estimator's gradients; no local procedure runs."""
+        assert self.evaluated is not None
+        return self.evaluated
 
     def noise_key(self, me: ClientBlock) -> Key:
         """The key of the noise of one client in this round."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -24,7 +23,7 @@ from jaxfl.core.types import (
     Remembered,
 )
 from jaxfl.data.samples import numbers
-from jaxfl.parts.gradients import at_point
+from jaxfl.parts.gradients import Point, at_point
 from jaxfl.parts.mechanisms import remembered
 from jaxfl.parts.storage import packed
 from jaxfl.problems.clipping import clipped_as
@@ -105,7 +104,7 @@ class Federated(Body):
                 at(keys.begin, t), state.shared, self._base(state), x, problem, hp
             )
             state = self._with_base(state._replace(shared=shared), base)
-        point: Any = None  # local procedures have points of their own
+        point: Point | None = None  # local procedures have points of their own
         if self.local is None:
             point = at_point(gradient, problem.model, state.shared, x, hp)
         unit = None if gradient.unit is None else gradient.unit(state.shared, x, hp)

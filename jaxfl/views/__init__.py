@@ -25,5 +25,13 @@ from jaxfl.views.statements import cards, trade_off
 from jaxfl.views.tables import compare, table, to_target
 
 __all__ = [
-    "cards", "compare", "draw", "explore", "figures", "select", "table", "to_target", "trade_off",
-]  # fmt: skip
+    "cards",
+    "compare",
+    "draw",
+    "explore",
+    "figures",
+    "select",
+    "table",
+    "to_target",
+    "trade_off",
+]

@@ -30,8 +30,16 @@ if TYPE_CHECKING:
     import xarray
 
 __all__ = [
-    "IN_SHORT", "Array", "Grid", "final", "is_sweep", "over_seeds", "relabelled", "restrict", "used",
-]  # fmt: skip
+    "IN_SHORT",
+    "Array",
+    "Grid",
+    "final",
+    "is_sweep",
+    "over_seeds",
+    "relabelled",
+    "restrict",
+    "used",
+]
 
 Array: TypeAlias = npt.NDArray[Any]
 
@@ -155,6 +163,16 @@ class Grid:
         """The round at which each cell and seed ends: where a rule stopped it, or its last one."""
         last = self.ds["last_round"]
         return self.ds["stopped_at"].fillna(last) if "stopped_at" in self.ds else last
+
+    def kept(self, names: Iterable[str]) -> xarray.Dataset:
+        """The data, in which runs that a rule stopped keep their last values of these names."""
+        if "stopped_at" not in self.ds:
+            return self.ds
+        rounds, held = self.ds["round"], {}
+        for name in names:
+            last = self.ds[name].where(rounds == self.ended).max("round")
+            held[name] = self.ds[name].where(rounds <= self.ended, last)
+        return self.ds.assign(held)
 
     def final(self, name: str) -> xarray.DataArray:
         """The value of each cell and seed where it :attr:`ended`; NaN if it diverged or has not run."""

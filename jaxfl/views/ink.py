@@ -29,9 +29,22 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 __all__ = [
-    "FORMATS", "MEDIA", "Line", "Look", "Panel", "Sheet", "beyond", "fitted", "frame", "logarithmic",
-    "picture", "powers", "save", "sheet", "write",
-]  # fmt: skip
+    "FORMATS",
+    "MEDIA",
+    "Line",
+    "Look",
+    "Panel",
+    "Sheet",
+    "beyond",
+    "fitted",
+    "frame",
+    "logarithmic",
+    "picture",
+    "powers",
+    "save",
+    "sheet",
+    "write",
+]
 
 COLUMN, FULL = 3.3, 6.9  # inches: the width of one column of a paper, and of two
 MEDIA = {"paper": COLUMN, "slides": 5.2, "notebook": FULL}  # inches; slides scale theirs up

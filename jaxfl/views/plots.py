@@ -108,10 +108,11 @@ def figures(
 
     ``front-METRIC``: final values against uplink bits; ``map-METRIC``: final values over the first
     two axes; ``curves-METRIC``: values against rounds, uplink bits and gradients, means over seeds
-    with standard errors.  First the best step size is chosen as in :func:`select`, by ``choose_by``
-    (``"none"``: show all).  ``metrics`` are what is drawn, by default what was chosen by and an
-    accuracy (or the loss); a criterion on validation data draws its metric on test data.  ``labels``
-    renames algorithms, axes, their values, and metrics.  ``only`` names the pictures to draw.
+    with standard errors, in which a seed that a rule stopped keeps its last value until all have ended.
+    First the best step size is chosen as in :func:`select`, by ``choose_by`` (``"none"``: show all).
+    ``metrics`` are what is drawn, by default what was chosen by and an accuracy (or the loss); a
+    criterion on validation data draws its metric on test data.  ``labels`` renames algorithms, axes,
+    their values, and metrics.  ``only`` names the pictures to draw.
 
     ``medium="paper"``, ``"slides"`` or ``"notebook"``, ``width``, ``title`` and ``note`` are those of
     :class:`.ink.Look`.  Under a picture stands what its marks mean and what is not proven.  ``get_label()``
@@ -482,7 +483,10 @@ def _marks(
         Line(x=[at.bits], y=[at.value], error=[at.error], **look)
         for look, at in zip(looks, own.itertuples(), strict=True)
     ]
-    legend = [Line(x=[], y=[], **look) for look in looks]  # in the order of the grid
+    along = sorted(zip(own["bits"], own["value"], looks, strict=True), key=lambda each: each[:2])
+    ends_at = {look["label"]: value for _, value, look in along}  # of each, its rightmost point
+    legend = [Line(x=[], y=[], **look) for look in looks]  # as at the right edge, from above
+    legend.sort(key=lambda line: -ends_at[line.label])
     return [*out, *legend, *sorted(points, key=lambda point: -sign * point.y[0])]  # the best on top
 
 
@@ -537,7 +541,10 @@ def _map(grid: Grid, rule: Criterion, on: Sheet, setting: list[str]) -> Figure |
         ax.set_yticks(np.arange(tall) + 0.5, words[1], parse_math=False)
         ax.set_xlabel(grid.name(along), fontsize=ink.TEXT)
         if i % columns == 0 and not single:  # a letter that lies is another one
-            ax.set_ylabel(grid.name(up), fontsize=ink.TEXT, rotation=90 * (len(grid.name(up)) > 1))
+            letter: Any = (
+                {"rotation": 0, "va": "center", "ha": "right"} if len(grid.name(up)) == 1 else {}
+            )
+            ax.set_ylabel(grid.name(up), fontsize=ink.TEXT, **letter)
         if name is not None:
             title = ink.fitted(heads.get(name, ""), (width - around) / columns, "label")
             ax.set_title(**title, pad=3)
@@ -650,11 +657,14 @@ def _panel(grid: Grid, metric: str, along: str, drawn: list[Line], head: str = "
 def lines(grid: Grid, metric: str, along: str) -> dict[int, Line]:
     """The means over seeds of each cell, with bands, up to its last round or to where it diverged.
 
+    A seed that a rule stopped keeps its last value until the last one has ended.
     Of a metric of each client, the median, with a band from the first decile to the ninth.
     """
-    names = {metric, "uplink_bits", "diverged_at", along} - {"round"}
-    flat, scale = grid.flat(grid.ds[sorted(names)]), across(grid.ds, along)[0]
+    names = {metric, "uplink_bits", along} - {"round"}
+    ds = grid.kept(names).assign(last=grid.ended.max("seed"))
+    flat, scale = grid.flat(ds[[*sorted(names), "diverged_at", "last"]]), across(ds, along)[0]
     seen = flat["uplink_bits"].notnull() | (flat["round"] == flat["diverged_at"])
+    seen = seen & (flat["round"] <= flat["last"])
     values = flat[metric].astype(np.float64)
     with np.errstate(invalid="ignore", over="ignore"):
         mean, error = (_clients if grid.per_client(metric) else over_seeds)(values)

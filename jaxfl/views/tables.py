@@ -494,10 +494,8 @@ def to_target(
     grid = Grid.of(ds)
     ds, rule = grid.ds, criterion_of(grid, metric)
     target = in_range("target", target, above=-math.inf, below=math.inf)
-    names, runs = (rule.metric, *SPENT), ds["round"] <= grid.ended
-    if "stopped_at" in ds:
-        ds = ds.assign({name: ds[name].where(runs, grid.final(name)) for name in names})
-    series = ds[[*names]].astype(np.float64).mean("seed", skipna=False)
+    names = (rule.metric, *SPENT)
+    series = grid.kept(names)[[*names]].astype(np.float64).mean("seed", skipna=False)
     reached = rule.sign * series[rule.metric] <= rule.sign * target  # False for NaN
     spent = series.isel(round=reached.argmax("round")).where(reached.any("round"))
     rounds = spent["round"].where(reached.any("round"))

@@ -20,6 +20,7 @@ from jaxfl.privacy.claims import above
 from jaxfl.privacy.events import Event, Mean, Sampling
 from jaxfl.privacy.gaussian import gdp_eps
 from jaxfl.views import cells, selection, tables
+from jaxfl.views.plots import lines
 
 KEY = jax.random.key(0)
 NUMBERS = {"sigma": 0.5, "clip": 1.0, "lr": 0.1}
@@ -87,6 +88,7 @@ def test_a_sweep_is_judged_by_where_a_rule_stopped_its_runs() -> None:
     grid: dict[str, Any] = {"lr": [1e-3, 0.05, 0.1], "batch": 1, "rounds": 20, "seeds": 3}
     ds = jaxfl.sweep("fedsgd", a_problem(), KEY, stop={"loss": 0.45}, eval_every=1, **grid)
     stopped = ds["stopped_at"].sel(lr=[0.05, 0.1])
+    last = ds["stopped_at"].fillna(20).max("seed")
     assert (stopped < 20).all()
     assert (stopped.max("seed") > stopped.min("seed")).all()
     for name in ("loss", "uplink_bits"):
@@ -100,6 +102,15 @@ def test_a_sweep_is_judged_by_where_a_rule_stopped_its_runs() -> None:
         assert "diverged" not in words
     rounds = tables.to_target(ds, target=0.45)["rounds_to_target"]
     assert np.isfinite(rounds.sel(lr=[0.05, 0.1])).all()
+    found = cells.Grid.of(ds)
+    for along in ("round", "uplink_bits"):  # curves go on until the last seed has ended
+        for (_, cell), line in zip(
+            found.cells.iterrows(), lines(found, "loss", along).values(), strict=True
+        ):
+            assert line.y[-1] == pytest.approx(means.sel(lr=cell["lr"]).item())
+            assert np.isfinite(line.y).all()
+            if along == "round":
+                assert line.x[-1] == last.sel(lr=cell["lr"])
 
 
 @pytest.mark.parametrize("stop", [{"bits": 1}, {"gradients": 1}, {"seconds": 1e-9}, {"loss": 9.0}])

@@ -255,6 +255,10 @@ def test_maps_hold_the_final_values(drawn: dict[str, Figure]) -> None:
     (mesh,) = soteria.collections
     assert np.argwhere(np.ma.getmaskarray(mesh.get_array())).tolist() == [[0, 2], [1, 0], [1, 2]]
     assert "lower is better" in bar.get_ylabel()
+    bar.figure.draw_without_rendering()
+    middle = [each.get_window_extent().intervaly.mean() for each in (soteria.yaxis.label, soteria)]
+    assert soteria.get_ylabel() == "ω"
+    assert middle[0] == pytest.approx(middle[1], abs=3)  # pixels: it is beside no number
     small = grids.grid({"eps": (1.0, 5.0)})
     figure = jaxfl.views.figures(small, only="map-grad_norm_sq", metrics=["min:grad_norm_sq"])
     bar = panels(figure.popitem()[1])[-1]
@@ -359,6 +363,13 @@ def test_what_adds_no_noise_is_on_no_front(drawn: dict[str, Figure]) -> None:
     draw(ds.assign(noisy=0 * ds["noisy"]), ".")  # of all settings a note says it once
     assert "(no noise)" not in (text := words(drawn["front-loss"]))
     assert text.replace("\n", " ").count("Not private, no noise.") == 2  # below it and in full
+
+
+def test_the_legend_of_a_front_is_in_the_order_at_its_right_edge(drawn: dict[str, Figure]) -> None:
+    """From above: the second algorithm of this grid ends with the larger loss, and lower accuracy."""
+    names = ("soteriafl_sgd", "cdp_sgd")
+    draw(grids.grid({"eps": (1.0, 5.0), "omega": (1.0, 9.0)}, algorithms=names), ".")
+    assert tuple(legend(drawn["front-loss"])[:2]) == names[::-1]
 
 
 def test_a_front_connects_settings_of_one_protection(drawn: dict[str, Figure]) -> None:
