@@ -74,12 +74,12 @@ class Wanted(NamedTuple):
 
 
 @contextlib.contextmanager
-def blamed(what: str, *functions: Any, absent: str = "") -> Iterator[None]:
+def blamed(what: str, *functions: Any, absent: str = "", way: str = "") -> Iterator[None]:
     """Turn what a user's code raises into an :class:`InputError`, whose notes are the lines of that code.
 
     ``what`` is the subject of the sentence.  An error in which only jaxfl and installed packages have a
     part stays as it is, unless one of ``functions`` is the user's.  ``absent`` is the way out of
-    a missing name.
+    a missing name, and ``way`` of a wrong type.
     """
     try:
         yield
@@ -91,8 +91,9 @@ def blamed(what: str, *functions: Any, absent: str = "") -> Iterator[None]:
             raise  # of JAX: the memory is too small
         if not frames and all(map(is_jaxfls, functions)):
             raise
-        way = TRACED if isinstance(error, TRACER_ERRORS) else absent * isinstance(error, KeyError)
-        raise InputError(f"{what} raises {one_line(error)}", way).at(frames) from error
+        other = absent * isinstance(error, KeyError) or way * isinstance(error, TypeError)
+        remedy = TRACED if isinstance(error, TRACER_ERRORS) else other
+        raise InputError(f"{what} raises {one_line(error)}", remedy).at(frames) from error
 
 
 def frames_of(error: BaseException | None) -> list[str]:

@@ -325,7 +325,10 @@ def _try_loss(model: Model, train: PyTree, kind: np.dtype[Any]) -> None:
     """Evaluate the loss once, without values, for models that do not check their data."""
     loss = f"The loss of model {model.name!r}"
     x = jax.ShapeDtypeStruct((model.dim,), kind)
-    with blamed(f"{loss}, for one example of these data,", None):
+    labels = np.asarray(train[1]) if isinstance(train, tuple) and len(train) == 2 else np.zeros(0)
+    classes = labels.dtype.kind == "f" and labels.ndim == 2 and not (labels % 1).any()
+    way = "make integers of labels that are class numbers, as with classes=2 of jaxfl.data.from_clients"
+    with blamed(f"{loss}, for one example of these data,", None, way=way * classes):
         value = jax.eval_shape(model.loss, x, example(train))
     number = getattr(value, "shape", None) == () and jnp.issubdtype(value.dtype, jnp.floating)
     require(number, lambda: f"{loss} returns {kind_of(value)}", "make it return one real number")

@@ -368,8 +368,8 @@ def spoilt(leaf: int, value: Any) -> Any:
     return of(train=(train[0], train[1]))
 
 
-def lossy(loss: Any) -> Any:
-    return lambda: Problem(custom({"w": np.zeros(FEATURES)}, loss), client_data())
+def lossy(loss: Any, **changes: Any) -> Any:
+    return lambda: Problem(custom({"w": np.zeros(FEATURES)}, loss), client_data(**changes))
 
 
 def raising(error: BaseException) -> Callable[[Any, Any], Any]:
@@ -413,6 +413,11 @@ test_mistakes_get_one_sentence = refusals(
     (lambda: posed(dtype="float64"), "JAX_ENABLE_X64"),
     (lambda: Problem(client_data(), models.logistic(4)), "the model comes first"),  # type: ignore[arg-type]
     (lossy(lambda p, e: jnp.dot(p["w"][:3], e[0])), "for one example of these data, raises"),
+    (
+        lossy(lambda p, e: p["w"][e[1]], train=(NOTHING, LABELS * 1.0)),
+        "float32: make integers of labels that are class numbers, as with classes=2",
+    ),
+    (lossy(lambda p, e: p["w"][e[1]], train=(NOTHING, LABELS + 0.5)), r"(?m)type float32\.$"),
     (lossy(lambda p, e: p["w"][0] if e[0][0] > 0 else p["w"][1]), "choose by jnp.where"),
     (lossy(lambda p, e: p["w"] * e[0]), r"returns .* one real number"),
     (lossy(lambda p, e: p["w"] @ e[0] > 0), "returns bool"),
