@@ -99,7 +99,7 @@ WORDS = {
     "delta": "delta of both eps",
     "delta_of_eps": "delta of both eps, where delta is an axis",
     "delta_at_claimed": "delta proven at the claimed eps",
-    "mu": "mu of Gaussian differential privacy, wherever delta is at least the stated one",
+    "mu": "mu of Gaussian DP down to the stated delta, where its regret is at most 0.01",
     "tpr_at_0.01": "largest true positive rate of an attack at a false positive rate of 1 %",
     "tpr_at_0.001": "largest true positive rate of an attack at a false positive rate of 0.1 %",
     "flag": "whether the proven eps exceeds the claimed one by more than 1 %, or a bound does not hold",

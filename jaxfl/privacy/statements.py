@@ -72,11 +72,17 @@ class Card(NamedTuple):
     assumes: str = ""
     audited: Mapping[str, Any] | None = None  # facts of an audit: lower, plain, confidence, power
 
+    @property
+    def quoted(self) -> float | None:
+        """mu where it may be quoted, which is where its regret is at most 0.01; else None."""
+        return quoted(self.mu, self.regret)
+
     def facts(self) -> dict[str, Any]:
-        """The facts of the card, for JSON."""
+        """The facts of the card, for JSON; mu is None where it is not quoted."""
         eps, delta = zip(*self.profile, strict=True) if self.profile else ((), ())
         rates = {f"{fpr:g}": rate for fpr, rate in self.rates.items()}
-        return {**self._asdict(), "rates": rates, "profile": {"eps": eps, "delta": delta}}
+        profile = {"eps": eps, "delta": delta}
+        return {**self._asdict(), "mu": self.quoted, "rates": rates, "profile": profile}
 
     def lines(self) -> list[tuple[str, str]]:
         """Pairs (name, text), one for each fact."""
@@ -119,12 +125,15 @@ class Card(NamedTuple):
         """The mu of Gaussian differential privacy, and the regret of its curve, in words."""
         if self.regret == 0:
             return f"{_up(self.mu)}: exactly as private as a mu-Gaussian mechanism"
-        if self.regret > LOOSE:
+        if math.isinf(self.mu):
+            return f"none: delta(eps) never falls to {_up(self.floor)}"
+        if self.quoted is None:
             return f"not quoted: it loses {_up(self.regret)} of an attacker's error rates; take those below"
+        floor, lost = _up(self.floor), _up(self.regret)
         return (
-            f"{_up(self.mu)}: delta(eps) is at most that of a mu-Gaussian mechanism wherever it is "
-            f"{_up(self.floor)} or more, and below that mu bounds nothing; this is tight: the proven "
-            f"bounds on an attacker's error rates exceed that mechanism's by at most {_up(self.regret)}"
+            f"{_up(self.mu)}, where delta is {floor} or more: there the mechanism is at least as private "
+            f"as a mu-Gaussian one, and mu says nothing of smaller deltas; the proven bounds on an "
+            f"attacker's error rates exceed those of the Gaussian by at most {lost}"
         )
 
     def audit(self) -> str:
@@ -138,7 +147,7 @@ class Card(NamedTuple):
     def _claim(self) -> str:
         less = self.claimed is not None and self.claimed < self.eps * (1 - 1e-3)
         more = "it promises MORE privacy than is proven: do not rely on it"
-        then = more if less else "weaker than what is proven"
+        then = more if less else "a larger eps than is proven, which holds too"
         return f"eps {self.claimed:.4g} at this delta, by the paper's formula: {then}"
 
     def _reached(self, fpr: float) -> str:
@@ -185,6 +194,11 @@ def card(
     )
 
 
+def quoted(mu: float, regret: float) -> float | None:
+    """mu, unless it is too loose to be quoted, or there is none."""
+    return mu if regret <= LOOSE and math.isfinite(mu) else None
+
+
 def _up(number: float) -> str:
     """Four digits, rounded up: what is stated holds."""
     return f"{above(number):.4g}"
@@ -211,14 +225,19 @@ def _numbers(
 @functools.lru_cache(maxsize=8192)
 @CALM
 def in_short(event: AnyEvent, delta: float) -> Mapping[str, float]:
-    """mu down to delta, and the power of attacks; empty where these take long, or nothing is proven."""
+    """mu down to delta, and the power of attacks; empty where these take long, or nothing is proven.
+
+    mu is NaN where a card does not quote it.
+    """
     top = epsilon(event, delta).eps
     if math.isinf(top) or not at_hand(event):
         return {}
     exact, curve = closed_form(event), profile(event, delta)
     mu = gaussian_above(curve, top) if exact is None else exact
     rates = {fpr: power(curve, top, fpr) if exact is None else gdp_power(mu, fpr) for fpr in FPR}
-    return dict(zip(IN_SHORT, map(float, (mu, *rates.values())), strict=True))
+    tight = quoted(mu, regret(curve, top, mu) if exact is None else 0.0)
+    shown = math.nan if tight is None else tight
+    return dict(zip(IN_SHORT, map(float, (shown, *rates.values())), strict=True))
 
 
 def gaussian_above(curve: Curve, top: float) -> float:

@@ -25,6 +25,10 @@ if TYPE_CHECKING:
 __all__ = ["cards", "trade_off"]
 
 CARD = "make one with run.privacy().card()"
+MU = "μ bounds nothing below the δ in the column after it."
+LOOSELY = (
+    "No μ is quoted where its regret, what it loses of an attacker's error rates, is above 0.01."
+)
 LEAST = 1e-4  # false positive rate that a picture shows
 
 
@@ -42,7 +46,8 @@ def cards(of: Mapping[str, Card]) -> Table:
     rows: list[list[Value]] = []
     for label, card in of.items():
         known: list[Value] = [
-            None if math.isinf(v) or math.isnan(v) else v for v in (card.eps, card.mu, card.regret)
+            v if v is not None and math.isfinite(v) else None
+            for v in (card.eps, card.quoted, card.regret)
         ]
         row: list[Value] = [label, known[0], card.delta, known[1], card.floor, known[2]]
         row += [card.rates.get(fpr) for fpr in rates]
@@ -54,6 +59,9 @@ def cards(of: Mapping[str, Card]) -> Table:
         for label, card in of.items()
         if card.neighbours
     ]
+    some = [card for card in of.values() if card.profile and card.regret > 0]
+    notes += [MU] * any(card.quoted for card in some)
+    notes += [LOOSELY] * any(card.quoted is None for card in some)
     columns = (c._replace(bound=not c.name.startswith("reached")) for c in by_rows(heads, rows))
     return Table("", tuple(columns), (*notes, *_assumed(of)))
 
@@ -66,16 +74,19 @@ def _assumed(of: Mapping[str, Card]) -> list[str]:
 
 def trade_off(card: Card, path: str | Path | None = None, *, title: str = "") -> Figure:
     """The largest true positive rate at each false positive rate: proven, of the Gaussian with mu, and of
-    the claimed eps, and what an audit reached.  Where nothing is proven the picture says why, and where
-    the runs of an audit bound no rate, a note has its eps.  ``path`` ends in .png, .pdf or .svg."""
+    the claimed eps, and what an audit reached.  A mu that a card does not quote is left out.  Where nothing
+    is proven the picture says why, and where the runs of an audit bound no rate, a note has its eps.
+    ``path`` ends in .png, .pdf or .svg."""
     instance("card", card, Card, f"{CARD}; jaxfl.views.cards has several in one table")
     fpr = np.geomspace(LEAST, 1.0, 300)
     lines = [Line("no attack", fpr, fpr, None, GREY, 2, width=0.8)]
     if card.profile:
         eps, delta = np.array(card.profile).T
         lines.append(Line("proven", fpr, power_at(eps, delta, fpr)))
-        label = f"Gaussian, μ = {number(above(card.mu))}"
-        lines.append(Line(label, fpr, gdp_power(card.mu, fpr), None, 2, 1))
+        if card.quoted is not None:
+            down = f" down to δ = {number(above(card.floor))}" * (card.regret > 0)
+            label = f"Gaussian, μ = {number(above(card.mu))}{down}"
+            lines.append(Line(label, fpr, gdp_power(card.mu, fpr), None, 2, 1))
     else:
         lines.append(Line("nothing is proven", fpr, np.ones_like(fpr)))
     if card.claimed is not None and math.isfinite(card.claimed):
@@ -90,7 +101,7 @@ def trade_off(card: Card, path: str | Path | None = None, *, title: str = "") ->
     notes = [proven if card.profile else f"Nothing is proven: {greek(card.method)}."]
     notes += [f"Protected: {card.neighbours}; seen: {card.seen}."] * bool(card.neighbours)
     if card.audited is not None:
-        few = "; its runs bound no rate at 1 % or 0.1 % false positives, as more may" * (not power)
+        few = "; it has too few runs for a rate at 1 % or 0.1 % false positives" * (not power)
         notes.append(f"Audited: {greek(card.audit())}{few}.")
     figure = ink.picture(title, [[panel]], notes)
     if path is not None:

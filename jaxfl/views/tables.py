@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 __all__ = ["Column", "Estimate", "Table", "by_rows", "compare", "remarks", "table", "to_target"]
 
 IN_CARD = {"mu": "μ", "tpr_at_0.01": "TPR at 1 % FPR", "tpr_at_0.001": "TPR at 0.1 % FPR"}
+MU = "μ bounds nothing below δ, and is left out where it loses more than 0.01 of an attacker's error rates."
 WIDTH = 10_000  # of a table in a file: no line is broken
 SHOWN = ("loss", "accuracy", "test_accuracy")  # where a sweep has them
 FLAG = "claim < proven"
@@ -318,6 +319,7 @@ def table(
     best, rivals = _best(grid, rule)
     notes = [f"* {rule.words} of {rivals}."] * bool(best) + remarks(grid) + grid.bits()
     notes += ["± standard error over seeds."] * (grid.ds.sizes["seed"] > 1)
+    notes += [MU] * (card and "mu" in grid.cells and bool(grid.cells["mu"].notna().any()))
     curves = grid.flat(grid.ds[["loss"]])["loss"].mean("seed").values
     return Table(grid.heading(), tuple(columns), tuple(filter(None, notes)), best, tuple(curves))
 

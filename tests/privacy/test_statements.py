@@ -3,6 +3,7 @@
 import itertools
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -138,6 +139,26 @@ def test_under_sampling_mu_grows_to_that_of_all_records_as_the_floor_falls() -> 
     assert card(PADDED, 1e-4).mu < np.inf
 
 
+@pytest.mark.plain
+def test_one_rule_says_where_mu_is_quoted() -> None:
+    """Cards, tables, pictures, JSON and sweeps: where its regret is at most 0.01."""
+    tight = Event(Sampling("poisson", 1000, 5), Mean(1.0), 0.2, 20)
+    for event, quoted in ((tight, True), (replace(tight, sigma=0.1, releases=5), False)):
+        found = card(event, 1e-4)
+        assert (found.regret <= 0.01) == quoted
+        assert found.quoted == found.facts()["mu"] == (found.mu if quoted else None)
+        assert (in_short(event, 1e-4)["mu"] == found.mu) == quoted
+        table, figure = jaxfl.views.cards({"mine": found}), jaxfl.views.trade_off(found)
+        assert table.facts()["rows"][0]["mu"] == found.quoted
+        assert any("bounds nothing below the δ" in note for note in table.notes) == quoted
+        assert any("No μ is quoted" in note for note in table.notes) != quoted
+        drawn = [text.get_text() for key in figure.legends for text in key.get_texts()]
+        assert any("down to δ = " in text for text in drawn) == quoted
+        assert ("mu says nothing of smaller deltas" in str(found)) == quoted
+        assert ("not quoted: it loses" in str(found)) != quoted
+    assert "none: delta(eps) never falls" in str(card(PADDED, 1e-4, floor=1e-13))
+
+
 def test_a_bound_of_few_points_is_joined_by_upper_bounds() -> None:
     """A Gaussian, and randomized response with a coin that tells all, whose points are those of one eps."""
     mu = 1.5
@@ -187,11 +208,11 @@ def test_a_card_says_what_it_rests_on(key: jax.Array, shell: Shell) -> None:
     assert "MORE privacy than is proven" in str(
         card(COINS, 1e-4, claimed=0.9 * card(COINS, 1e-4).eps)
     )
-    assert "weaker than what is proven" in str(card(COINS, 1e-4, claimed=99.0))
+    assert "a larger eps than is proven, which holds too" in str(card(COINS, 1e-4, claimed=99.0))
     assert "not all records of a client" in text
     shown = [_up(x) for x in (1.2151, 13.3001, 3.99945, 4.0, 0.0, 2.50011e-4, 99999.0)]
     assert shown == ["1.216", "13.31", "4", "4", "0", "0.0002501", "1e+05"]
-    assert "that of a mu-Gaussian mechanism wherever it is 0.0001 or more" in text
+    assert "where delta is 0.0001 or more: there the mechanism is at least as private" in text
     assert "declared and probed" in str(card(Probed(COINS), 1e-4))
     assert str(card(NoClaim("its noise depends on data"), 1e-4)).startswith(
         "proven  none at delta 0.0001"

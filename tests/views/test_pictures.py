@@ -758,7 +758,7 @@ def test_a_trade_off_says_that_nothing_is_proven_and_why_an_audit_has_no_rate() 
     notes = words(figure).replace("\n", " ")
     assert "Nothing is proven: no privacy claim: the loss may end the run." in notes
     given = "ε at least 4, at 95 % confidence, if only the amount of noise differs"
-    assert f"{given}; its runs bound no rate" in notes
+    assert f"{given}; it has too few runs for a rate" in notes
     full = Event(Sampling("full", 100, 100), Mean(1.0), 0.1, 20)
     assert given.replace("ε", "eps") in str(card(full, 1e-5, audited=audited))
     said["plain"] = 4.0
