@@ -90,13 +90,18 @@ def dataset(
             if arrays is not None:
                 for name, dims, values in _variables(record, arrays, at, options, alike):
                     table.put(name, where, values, dims, arrays["rounds"])
+    proofs = []
     for study in grid.studies:
-        starts = _starts(planned, study)
+        starts, reasons = _starts(planned, study), [study.standing.why]
         for cell in study.cells:
             mine = runs[study.place, cell.place]
-            for name, value in _facts(planned, cell, mine, starts).items():
+            facts, why = _facts(planned, cell, mine, starts)
+            reasons += [why] * (not study.standing.why)
+            for name, value in facts.items():
                 name = "delta_of_eps" if name == "delta" and name in table.axes else name
                 table.put(name, _where(study, cell), value)
+        kind, said = study.standing.kind, filter(None, dict.fromkeys(reasons))
+        proofs += [{"place": list(study.place), "kind": kind, "why": why} for why in said]
     for i, axis in enumerate(grid.numbers):
         does = {study.place: study.cells[0].place[i] is not None for study in grid.studies}
         for place, applies in {} if all(does.values()) else does.items():
@@ -107,15 +112,10 @@ def dataset(
         axis.name: {"values": list(axis.labels), "static": axis.static, "problem": axis.posed}
         for axis in grid.axes
     }
-    proofs = [
-        {"place": list(study.place), "kind": study.standing.kind, "why": study.standing.why}
-        for study in grid.studies
-        if study.standing.why
-    ]
     parts = [(list(study.place), dict(study.algorithm.parts)) for study in grid.studies]
     bits = [{"place": place, "why": own["bits"]} for place, own in parts if "bits" in own]
-    said = {"axes": spans, "proofs": proofs, "bits": bits}
-    text = {"format": results.FORMAT, "kind": "sweep", **said, **about}
+    notes = {"axes": spans, "proofs": proofs, "bits": bits}
+    text = {"format": results.FORMAT, "kind": "sweep", **notes, **about}
     out.attrs["config"] = json.dumps(results.plain(text), ensure_ascii=False, default=str)
     return out
 
@@ -256,8 +256,9 @@ def accounted(evaluations: int) -> npt.NDArray[np.int64]:
 
 def _facts(
     planned: Planned, cell: Cell, runs: Sequence[Record], starts: Sequence[Any]
-) -> dict[str, float]:
-    """The hyper-parameters of a cell, and the privacy of its worst run and of all runs tried.
+) -> tuple[dict[str, float], str]:
+    """The hyper-parameters of a cell, the privacy of its worst run and of all runs tried, and why there is
+    none.
 
     Nothing is proven for several runs with shared noise, which cancels in their difference.
     """
@@ -270,7 +271,7 @@ def _facts(
     private = noisy(runs[0].algorithm, cell.values)
     out |= {"noisy": float(private), "n": float(cell.facts.n), "stated": 0.0, "protects": 0.0}
     if not private:
-        return {**out, "proven_eps": math.inf, "flag": 0.0}
+        return {**out, "proven_eps": math.inf, "flag": 0.0}, ""
     tried = _tried(planned.grid, cell)
     shared = planned.options.paired and tried > len(planned.grid.seeds)
     for run in runs:
@@ -295,7 +296,8 @@ def _facts(
     out |= {"noisy_losses": float(sum(losses.values()))} if record.settings.get("stop") else {}
     if broken := record.broken():
         out["broken"] = max(norm for _, norm in broken)
-    return {**out, "flag": float(report.flag)}
+    why = results.unproven(report.proven, report.method)
+    return {**out, "flag": float(report.flag)}, why
 
 
 def _tried(grid: Grid, cell: Cell) -> int:

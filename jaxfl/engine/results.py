@@ -49,6 +49,7 @@ __all__ = [
     "portable",
     "privacy",
     "save",
+    "unproven",
 ]
 
 Array: TypeAlias = npt.NDArray[Any]
@@ -167,6 +168,11 @@ def privacy(about: Mapping[str, Any], *, claim: bool = True, whom: bool = True) 
         fails = any(condition[1] is False for condition in found.get("conditions", ()))
         words += ", outside the conditions of its theorem" * fails
     return words + after
+
+
+def unproven(proven: float, method: str) -> str:
+    """Why a statement has no finite eps; "" where it has one."""
+    return method.removeprefix("no privacy claim: ") * math.isinf(proven)
 
 
 def assumed(about: Mapping[str, Any]) -> str:

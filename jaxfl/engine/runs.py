@@ -62,8 +62,13 @@ ROUNDING = 1e-5  # of a norm in float32
 DONE = "finished"
 LOST = "diverged: the loss is not finite from round {} on"
 SEEDED = "; here the noise follows from seed {} alone: who guesses it can subtract the noise"
+UNCOVERED = "; that nothing of the {} records, whose loss may end the run, is protected"
 # what a limit of a stopping rule reads
 EXACT = {"loss": "exact loss", "gradients": "number of gradients", "bits": "number of bits"}
+NOISY = (
+    ": give it noise (bound and sigma of stop, or --loss-bound and --loss-sigma), or read the loss of data "
+    "that are not protected (metrics_on, or --metrics-on)"
+)
 
 
 class _Same:
@@ -222,11 +227,12 @@ class Record:
         def release(more: Mapping[str, Any], rounds: int = rounds) -> AnyEvent:
             return self._released(rounds, more, facts)
 
-        words = report.method + honest(self.algorithm, self.values, facts, release)
+        words, proven = report.method, math.isfinite(report.proven)
+        words += honest(self.algorithm, self.values, facts, release) * proven
         known = self.sources.get("smoothness")
-        if known is not None and known.origin is not Origin.GIVEN:
+        if proven and known is not None and known.origin is not Origin.GIVEN:
             words += ", with the smoothness L computed from the data and treated as public"
-        if facts.groups:
+        if proven and facts.groups:
             words += ", with the clients' weights treated as public"
         if self.standing.kind == Kind.PROBED:
             words += f", with {self.standing.why}"
@@ -257,9 +263,7 @@ class Record:
                     "noisy losses of the stopping rule; evaluate less often, or give the rule more "
                     "noise (sigma)"
                 )
-        report = report._replace(method=words)
-        if self.seed is not None:
-            report = report._replace(assumes=report.assumes + SEEDED.format(self.seed))
+        report = report._replace(method=words, assumes=report.assumes + self._assumed())
         return report._replace(flag=True, note="; ".join(notes)) if notes else report
 
     def spent(self, rounds: Iterable[int], delta: float | None = None) -> np.ndarray:
@@ -298,7 +302,16 @@ class Record:
         if self.ended.startswith("diverged"):
             return "the run is not finite, and a gradient that is not a number passes clipping"
         limit = stopping.exposed(self.settings, self.algorithm, event)
-        return limit and f"the {EXACT[limit]} of protected data may end the run, and has no noise"
+        way = NOISY * (limit == "loss")
+        return (
+            limit and f"the {EXACT[limit]} of protected data may end the run, and has no noise{way}"
+        )
+
+    def _assumed(self) -> str:
+        """What the statement takes for granted because of the stopping rule and of the seed."""
+        other = stopping.uncovered(self.settings)
+        seeded = "" if self.seed is None else SEEDED.format(self.seed)
+        return UNCOVERED.format(other) * bool(other) + seeded
 
     def _until(self, rounds: int) -> Any:
         """The event of the first rounds; nothing follows the last phase."""

@@ -45,6 +45,7 @@ __all__ = [
     "reached",
     "read",
     "rule",
+    "uncovered",
 ]
 
 PROTECTED = "train"  # the protected data, on which metrics are taken by default
@@ -84,7 +85,9 @@ def read(limits: Limits, metrics_on: str) -> Stop | None:
     for name, limit in stop._asdict().items():
         if limit is not None:
             above = None if name == "loss" else 0
-            number(f"stop.{name}", limit, above=above, remedy="give None for never")
+            exact = "leave out bound and sigma for the exact loss, for which nothing is proven"
+            way = exact if name in ("bound", "sigma") else "give None for never"
+            number(f"stop.{name}", limit, above=above, remedy=way)
     noise = {f"stop.{name}": getattr(stop, name) for name in ("loss", "bound", "sigma")}
     given = [value is not None for value in noise.values()]
     require(
@@ -162,6 +165,13 @@ def exposed(settings: Mapping[str, Any], algorithm: Algorithm, event: AnyEvent) 
             if protected and name in one and not (name == "loss" and "sigma" in one):
                 return name
     return ""
+
+
+def uncovered(settings: Mapping[str, Any]) -> str:
+    """The data outside the proof whose loss may end the run, such as "test"; "" if there are none."""
+    on = str(settings.get("metrics_on", PROTECTED))
+    ends = any("loss" in one for one in settings.get("stop", []))
+    return on if ends and on != PROTECTED else ""
 
 
 def planned(settings: Mapping[str, Any], rounds: int) -> int:

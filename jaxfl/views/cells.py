@@ -91,6 +91,7 @@ def _as_sweep(ds: xarray.Dataset, called: str) -> xarray.Dataset:
     each = {"last_round": last, "diverged_at": lost, "complete": np.int8(1)}
     out = ds[series].assign(each).expand_dims(algorithm=[called], seed=np.zeros(1, np.int32))
     kind, why, *_ = about["settings"].get("proof", ("proven", ""))
+    why = why or results.unproven(float(report["proven"]), report.get("method", ""))
     about["proofs"] = [{"place": [0], "kind": kind, "why": why}] if why else []
     bits = about["settings"].get("parts", {}).get("bits")
     about["bits"] = [{"place": [0], "why": bits}] if bits else []

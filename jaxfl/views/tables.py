@@ -412,7 +412,7 @@ def _alarms(cells: pandas.DataFrame) -> dict[str, tuple[Array, str]]:
     longest = f"an example's gradient has norm {norm} at x0, above gradient_bound"
     return {
         FLAG: (less & ~none, RULE + read(less & ~none)),
-        UNPROVEN: (less & none, "the paper's formula claims an eps, and none is proven"),
+        UNPROVEN: (less & none, "do not rely on the claimed eps, which nothing proves"),
         ABOVE: (above, f"the proven eps exceeds the one that was asked for{read(above)}"),
         BROKEN: (broken, f"{longest}, to which it is clipped: the proven eps holds"),
     }

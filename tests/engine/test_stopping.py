@@ -81,6 +81,10 @@ def test_what_reads_private_data_without_noise_proves_nothing(
         ds = jaxfl.sweep(name, a_problem(), KEY, stop=stop, **grid)
         assert np.isinf(ds["proven_eps"]).all()
         assert (np.isnan(ds["stopped_at"]) if t == 4 else ds["stopped_at"] == 1).all()
+        (way,) = (note for note in tables.table(ds).notes if "may end the run" in note)
+        assert way.startswith("ldp_gd: the ")
+        assert ("give it noise (bound and sigma" in way) == ("loss" in stop)
+        assert ("or --loss-bound and --loss-sigma" in run.privacy().method) == ("loss" in stop)
 
 
 def test_a_sweep_is_judged_by_where_a_rule_stopped_its_runs() -> None:
@@ -272,12 +276,23 @@ def test_metrics_of_held_out_data_read_no_record() -> None:
     assert run.extend(4).settings["metrics_on"] == "test"
     assert not [name for name in run.metrics if "client" in name or "deviation" in name]
     assert run.privacy().proven == usual.privacy().proven
+    for stop, on, said in (
+        ({"loss": -1.0}, "test", True),
+        ({"bits": 1e9}, "test", False),
+        ({"loss": -1.0, "bound": 4.0, "sigma": 1.0}, "train", False),
+    ):
+        report = ran(3, stop=stop, metrics_on=on).privacy()
+        for words in (report.assumes, str(report.card())):
+            assert (
+                "that nothing of the test records, whose loss may end the run, is" in words
+            ) == said
 
 
 SILENT = [
     ({"stop": dict(loss=1.0, sigma=1.0)}, "the exact loss, for which nothing is proven"),
     ({"stop": dict(bits=1.0, bound=1.0)}, "belong together"),
     ({"stop": dict(loss=1.0, bound=1.0, sigma=1.0), "metrics_on": "test"}, "on the test data"),
+    ({"stop": dict(loss=1.0, bound=1.0, sigma=0.0)}, "must be above 0: leave out bound and sigma"),
     ({"metrics_on": "validation"}, "has none"),
     ({"metrics_on": "mine"}, "metrics_on"),
 ]
