@@ -10,6 +10,7 @@ import numpy as np
 from jaxfl.core.errors import InputError, require
 from jaxfl.core.progress import plural
 from jaxfl.engine.grid import TUNED
+from jaxfl.engine.results import measured_on
 from jaxfl.privacy.claims import above
 from jaxfl.views.cells import IN_SHORT, WORTH, Grid, over_seeds
 from jaxfl.views.words import number, span
@@ -142,6 +143,7 @@ def select(
     out = out.transpose(*found.axes, "seed", "round", ..., missing_dims="ignore")
     spans = {name: span for name, span in grid.about["axes"].items() if name not in over}
     chosen = {"criterion": list(rule), "over": list(over), "note": note, "warning": warning}
+    chosen["priced"] = bool(note) and _priced(grid, found, over)
     out = grid.described(out, axes=spans, selection=chosen)
     return Selection(out, rule, over, most, note, warning)
 
@@ -257,10 +259,17 @@ def _note(grid: Grid, found: Grid, rule: Criterion, over: tuple[str, ...], lost:
     names = " and ".join({"lr": "lr (step size)"}.get(name, name) for name in over)
     runs = f" with {seeds} seeds each" * (seeds > 1)
     runs += " so far" * bool((grid.cells["ran"] < seeds).any())
-    data = " on test data" if rule.metric.startswith(OF_TEST) else " on the private data"
+    held, priced = _held_out(grid, rule), _priced(grid, found, over)
+    data = f" on {held} data" if held else " on the private data"
     data *= not rule.metric.startswith("validation_")
     most = f"the best of {cells['candidates'].max()} {kinds} of {names}{runs}"
-    uncovered = "; no proven eps covers this choice" * bool(proven.any())
+    uncovered = "; no proven eps covers this choice"
+    if held:
+        uncovered = "; the eps of one run does not cover this choice" if priced else uncovered
+        uncovered += f", and nothing protects the {held} records"
+    elif priced:
+        uncovered += ", which reads exact values of the training records"
+    uncovered *= bool(proven.any())
     said = [f"Shown is {most}, by the {rule.words}{data}{uncovered}"]
     if lost:
         why = f"a seed diverged, or ended above {AWAY:,} times its first loss"
@@ -269,9 +278,31 @@ def _note(grid: Grid, found: Grid, rule: Criterion, over: tuple[str, ...], lost:
         said.append(f"At most {left} because {why}")
     if proven.any() and publishing(found)[1]:
         said.append(SHARED)
-    elif proven.any() and {*over} == {*TUNED} & {*grid.axes} and not grid.about.get("repeated"):
-        counts = cells["candidates"][proven] * seeds
-        if (cells["tried"][proven] == counts).all():  # where the sweep computed their eps
-            eps, many = span(cells["eps_of_choice"][proven]), span(counts)
-            said.append(f"Publishing the {many} runs of one row has a proven eps of {eps}")
+    elif priced:
+        every = cells["eps_of_choice"][proven]
+        eps, many = span(every), span(cells["candidates"][proven] * seeds)
+        each = ", which the table has of each row" * (every.nunique() > 1)
+        way = ", and with them the choice," if held else ", and no choice among them,"
+        of = " for the training records" * bool(held)
+        said.append(
+            f"Publishing the {many} runs of one row{way} has a proven eps of {eps}{of}{each}"
+        )
     return ". ".join(said) + "."
+
+
+def _held_out(grid: Grid, rule: Criterion) -> str:
+    """The data outside the proof whose metric chooses, such as "validation"; "" for training data."""
+    if rule.metric.startswith(OF_TEST):
+        return "test"
+    on = measured_on(grid.about)
+    on = "validation" if rule.metric.startswith("validation_") else on
+    return on * (on != "training")
+
+
+def _priced(grid: Grid, found: Grid, over: tuple[str, ...]) -> bool:
+    """Whether the sweep computed the eps of publishing all runs of each row, with noise of their own."""
+    cells, proven = found.cells, _proven(found.cells)
+    if not proven.any() or publishing(found)[1] or grid.about.get("repeated"):
+        return False
+    counts = cells["candidates"][proven] * grid.ds.sizes["seed"]
+    return {*over} == {*TUNED} & {*grid.axes} and bool((cells["tried"][proven] == counts).all())

@@ -379,6 +379,10 @@ def _privacy(grid: Grid, card: bool) -> list[Column]:
     claimed = _known(cells["claimed_eps"].where(cells["noisy"]))
     out = [Column("claimed_eps", "claimed ε", claimed)]
     out.append(Column("proven_eps", "proven ε", kept, bound=True))
+    if grid.about.get("selection", {}).get("priced"):  # of all runs among which one was chosen
+        out.append(
+            Column("eps_of_choice", "ε of all runs", _known(cells["eps_of_choice"]), bound=True)
+        )
     stated = [name for name in IN_CARD if card and name in cells]
     out += [Column(name, IN_CARD[name], _known(cells[name]), bound=True) for name in stated]
     out.append(Column("protects", "protects", _protected(cells)))

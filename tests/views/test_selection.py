@@ -222,15 +222,34 @@ def test_the_price_of_choosing_is_said() -> None:
     assert chosen.candidates == 3
     assert chosen.note == (
         "Shown is the best of 3 values of lr (step size) with 3 seeds each, by the lowest final "
-        "loss on the private data; no proven eps covers this choice. Publishing the 9 runs of "
-        "one row has a proven eps of 9 to 45."
+        "loss on the private data; no proven eps covers this choice, which reads exact values of the "
+        "training records. Publishing the 9 runs of one row, and no choice among them, has a proven "
+        "eps of 9 to 45, which the table has of each row."
     )
+    rows = table(chosen.ds).facts()["rows"]
+    assert [row["eps_of_choice"] for row in rows] == [9 * row["proven_eps"] for row in rows]
+    assert "eps_of_choice" not in table(ds).facts()["rows"][0]
+    for name in ("validation", "test"):
+        held = select(
+            ds.assign(validation_loss=ds["test_loss"]), f"{name}_loss", allow_test=True
+        ).note
+        said = f"does not cover this choice, and nothing protects the {name} records. Publishing the 9 runs of"
+        assert (
+            f"{said} one row, and with them the choice, has a proven eps of 9 to 45 for the train"
+            in held
+        )
+    paired = grids.grid().assign(validation_loss=ds["test_loss"])
+    said = "no proven eps covers this choice, and nothing protects the validation records"
+    assert said in select(paired).note
     assert results.config(chosen.ds)["selection"]["note"] == chosen.note
     assert "lr" not in results.config(chosen.ds)["axes"]
     assert "eps" not in select(grids.grid({"lr": RATES}, algorithms=("fedsgd",))).note
     assert select(ds, over=()).note == ""
     two = grids.grid({"lr": RATES, "shift": (0.1, 0.5)}, paired=False)
-    assert "Publishing the 18 runs of one row has a proven eps of 18" in select(two).note
+    assert (
+        "Publishing the 18 runs of one row, and no choice among them, has a proven eps of 18"
+        in select(two).note
+    )
     for some in (two, restrict(ds, {"lr": [0.1, 0.3]})):
         assert "Publishing" not in select(some, over=("lr",)).note
     ds["proven_eps"][:], ds["eps_of_choice"][:] = np.inf, np.inf
