@@ -233,7 +233,7 @@ def test_the_price_of_choosing_is_said() -> None:
         held = select(
             ds.assign(validation_loss=ds["test_loss"]), f"{name}_loss", allow_test=True
         ).note
-        said = f"does not cover this choice, and nothing protects the {name} records. Publishing the 9 runs of"
+        said = f"not cover this choice, and nothing protects the {name} records. Publishing the 9 runs of"
         assert (
             f"{said} one row, and with them the choice, has a proven eps of 9 to 45 for the train"
             in held
