@@ -30,7 +30,7 @@ from field.contenders import CONTENDERS, Contender, added, chosen, knobs
 from field.page import readme, write
 from field.results import LEADERS, collected, leaders, load, merged, save
 from field.settings import CLIENTS, EPS, SETTINGS, Setting, miniature, named
-from field.tuning import SEEDS, TUNING, Job, Tuned, tune
+from field.tuning import LEAST, SEEDS, TUNING, Job, Tuned, tune
 from xarray import Dataset
 
 from jaxfl import InputError
@@ -141,7 +141,7 @@ def _seconds(setting: Setting, contender: Contender) -> float:
         cells = math.prod(map(len, axes.values())) * len(EPS) * steps
         total += 2 * len(batch) * len(local) * setting.program_s  # of the tuning and of the winners
         total += runs * cells * records * rate * 1e-6
-        steps = math.ceil(steps / 2) if setting.halved else steps
+        steps = max(LEAST, math.ceil(steps / 2)) if setting.halved else steps
     return total
 
 

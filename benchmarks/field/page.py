@@ -52,7 +52,7 @@ eps and delta = {delta:g}, tuned alike.
 - **Rounds are an axis.** Each number of rounds has noise of its own; nothing is read off a longer curve.
 - **Equal effort.** At each eps and number of rounds an algorithm has six combinations of compression or
   clip with batch or local steps, and six step sizes. Where a winner has the smallest or the largest step
-  size, more are tried. Networks keep the better half of the step sizes as rounds grow.
+  size, more are tried. Networks keep the better half of the step sizes, at least three, as rounds grow.
 - **Choice on validation data, numbers on test data.** At each budget of bits an algorithm shows the cell
   with the lowest validation loss of those that send no more, a mean over three seeds (networks: of one).
   {seeds} other seeds give the test accuracy, with standard errors (±), and the validation accuracy

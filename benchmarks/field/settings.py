@@ -40,7 +40,7 @@ class Setting(NamedTuple):
     program_s: float  # processor time to compile a program, in seconds
     convex: bool = False
     leaders: bool = False  # only the six leaders of MNIST's mlp
-    halved: bool = False  # half of the step sizes go on to more rounds
+    halved: bool = False  # half of the step sizes, at least three, go on to more rounds
     records: int | None = None
     small: bool = False
     every: int = 1  # the first, the seventh and so on of the algorithms, where it is 6

@@ -21,10 +21,23 @@ from field.settings import DELTA, EPS, Setting, posed
 from jaxfl import InputError
 from jaxfl.views.cells import final
 
-__all__ = ["SEEDS", "TUNING", "Job", "Tuned", "at_ends", "better_half", "beyond", "tune", "winners"]
+__all__ = [
+    "LEAST",
+    "SEEDS",
+    "TUNING",
+    "Job",
+    "Tuned",
+    "at_ends",
+    "better_half",
+    "beyond",
+    "tune",
+    "winners",
+]
 
 TUNING, SEEDS = (0, 6, 7), (1, 2, 3, 4, 5)  # networks are tuned on the first alone
 FACTOR, MOST = 10**0.5, 2  # of step sizes that are added at an end, and how often
+LEAST = 3  # step sizes: of fewer the best is always at an end
+SHAPES = ("batch", "local_steps")  # axes whose values have programs of their own
 METRICS = {
     "accuracy": "test_accuracy",
     "loss": "test_loss",
@@ -191,9 +204,9 @@ def winners(frame: pandas.DataFrame, budgets: Mapping[float, float]) -> pandas.D
 
 
 def better_half(frame: pandas.DataFrame) -> list[float]:
-    """The half of the step sizes with the lowest validation loss, summed over eps."""
+    """The half of the step sizes with the lowest validation loss, summed over eps; at least three."""
     best = frame.groupby(["step", "eps"])["validation_loss"].min().groupby("step").sum()
-    return sorted(best.nsmallest((len(best) + 1) // 2).index.tolist())
+    return sorted(best.nsmallest(max(LEAST, (len(best) + 1) // 2)).index.tolist())
 
 
 def beyond(
@@ -230,17 +243,21 @@ def at_ends(frame: pandas.DataFrame, best: pandas.DataFrame) -> tuple[int, int]:
 def _finals(
     job: Job, setting: Setting, contender: Contender, best: pandas.DataFrame
 ) -> pandas.DataFrame:
-    """The winners with their other seeds, in a sweep for each number of rounds that has any.
+    """The winners with their other seeds, in a sweep for each number of rounds and each shape of arrays.
 
-    It has every combination of the winners' values, which share a program.
+    It has every combination of the winners' values, which share a program.  Where runs are slow, the
+    values of a winner are combined with other eps and step sizes alone.
     """
     out = []
-    for rounds, own in best.groupby("rounds") if len(best) else ():
-        axes = [axis for axis in axes_of(best) if axis != "rounds"]
+    axes = [axis for axis in axes_of(best) if axis != "rounds"] if len(best) else []
+    apart = [axis for axis in axes if axis != "step" and (setting.leaders or axis in SHAPES)]
+    for values, own in best.groupby(["rounds", *apart]) if len(best) else ():
+        rounds, *rest = values
         grid = {axis: sorted(own[axis].unique().tolist()) for axis in axes}
         grid[contender.step] = grid.pop("step")
         eps = sorted(own["eps"].unique().tolist())
-        name = f"{int(rounds)}-winners"
+        of = [f"{axis}={value:g}" for axis, value in zip(apart, rest, strict=True)]
+        name = "-".join([f"{int(rounds)}-winners", *of])
         cells = _cells(job, setting, contender, name, int(rounds), eps, grid, job.seeds)
         keys = [*axes, "rounds", "eps"]
         out.append(own[[*keys, "budget"]].merge(cells, on=keys, how="left"))

@@ -14,7 +14,7 @@ from field.contenders import CONTENDERS, KNOBS, knobs
 from field.page import KEY, abstract, digest, front, page, readme
 from field.results import Claim, best_of, judged, leaders, load, ranks
 from field.settings import Setting, named
-from field.tuning import at_ends, better_half, beyond, winners
+from field.tuning import Job, at_ends, better_half, beyond, winners
 from PIL import Image
 from scripts import load as script
 
@@ -110,7 +110,37 @@ def test_no_winner_stays_at_an_end_of_the_step_sizes() -> None:
     assert beyond(cells, winners(cells, {1.0: 1.0}), {5: 2}) == {5: [28.5, 90.0]}
     cells["validation_loss"] = [0.1, 0.8, 0.9]
     assert max(beyond(cells, winners(cells, {1.0: 1.0}), {5: 2})[5]) < 1.0
-    assert better_half(cells.assign(step=[1.0, 3.0, 9.0])) == [1.0, 3.0]
+    more = pandas.concat([cells.assign(step=[1.0, 3.0, 9.0]), cells.assign(step=[4.0, 5.0, 6.0])])
+    assert better_half(more) == [1.0, 3.0, 4.0]
+
+
+@pytest.mark.parametrize("slow", [False, True])
+def test_slow_winners_run_without_other_combinations(
+    tiny: Setting, slow: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran = dict[str, Any]()
+
+    def cells(
+        job: Any, setting: Any, contender: Any, name: str, rounds: int, eps: Any, axes: Any, _: Any
+    ) -> Any:
+        ran[name] = (eps, axes)
+        return frame(
+            step=axes["lr"], clip=axes["clip"][0], batch=axes["batch"][0], rounds=rounds, eps=eps
+        )
+
+    monkeypatch.setattr(field.tuning, "_cells", cells)
+    best = frame(
+        rounds=5, step=[1.0, 3.0], clip=[1.0, 2.0], batch=8, budget=[1.0, 4.0], eps=[1.0, 4.0]
+    )
+    best = best.drop(columns="seed")
+    (contender,) = [one for one in CONTENDERS if one.name == "ldp_sgd"]
+    field.tuning._finals(Job(Path()), tiny._replace(leaders=slow), contender, best)
+    both = ([1.0, 4.0], {"clip": [1.0, 2.0], "batch": [8], "lr": [1.0, 3.0]})
+    one = [
+        ([eps], {"clip": [c], "batch": [8], "lr": [lr]})
+        for eps, c, lr in ((1.0, 1.0, 1.0), (4.0, 2.0, 3.0))
+    ]
+    assert [*ran.values()] == (one if slow else [both])
 
 
 def test_ranks_have_the_errors_of_their_seeds_and_missing_ones_are_last() -> None:
@@ -158,9 +188,9 @@ def test_runs_resume_and_take_an_algorithm_of_ones_own(
     run = ["run", "tiny", "--out", str(out), "--only", "ldp_sgd"]
     assert command.main(run) == 0
     first, began = load(out / "field.nc"), len(computed)
-    (out / "tiny/ldp_sgd/2-winners/result.nc").unlink()
+    (out / "tiny/ldp_sgd/2-winners-batch=8/result.nc").unlink()
     assert command.main(run) == 0
-    assert computed[began:] == ["2-winners"]
+    assert computed[began:] == ["2-winners-batch=8"]
     xarray.testing.assert_identical(
         load(out / "field.nc").drop_vars("seconds"), first.drop_vars("seconds")
     )
