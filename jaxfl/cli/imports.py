@@ -95,7 +95,7 @@ def check_begun(folder: Path) -> None:
     require(
         not lost,
         lambda: f"{folder} was begun with the Python file {' and '.join(lost)}",
-        lambda: f"to run that again, give --import {' --import '.join(lost)}",
+        lambda: f"to have what it registers, give --import {' --import '.join(lost)}",
     )
     for file, digest in pairs:
         changed = f"{file} has changed since {folder} was begun with it"

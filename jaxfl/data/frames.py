@@ -265,7 +265,9 @@ def labels_of(
     """
     values, categorical = [array for array, _ in columns], any(named for _, named in columns)
     kinds = {"n" if array.dtype.kind in "iuf" else array.dtype.kind for array in values}
-    require(len(kinds) == 1, lambda: f"{who} has several types", "convert it to one in every table")
+    several = " and ".join(sorted({str(array.dtype) for array in values}))
+    way = "convert it to one in every table"
+    require(len(kinds) == 1, f"{who} has several types, {several}", way)
     (kind,) = kinds
     require(
         kind in "nbU",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
@@ -20,7 +21,7 @@ from jaxfl.core.checks import (
     sortable,
     stacked,
 )
-from jaxfl.core.errors import listed, require
+from jaxfl.core.errors import JaxflWarning, listed, require
 from jaxfl.core.params import known, whole
 from jaxfl.data.frames import Tables, column_names, groups, is_frame, names_of, tables
 
@@ -471,6 +472,10 @@ def owners_of(
         lambda: f"The test set has the clients {listed(groups[1])}, and training {listed(clients)}",
         "spell them alike in both, or leave their column out of the test set",
     )
+    lost = [name for name in groups[1] if name not in number]
+    if lost:
+        words = f"The test set has the clients {listed(lost)}, which training lacks: they count for none"
+        warnings.warn(JaxflWarning(words, "spell them alike in both"), stacklevel=3)
     return owner
 
 

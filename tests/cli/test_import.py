@@ -78,7 +78,7 @@ def test_a_study_of_ones_own(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> N
     forget(monkeypatch)
     for words in ("--resume a", "--extend a --eps 16"):
         said = shell.refused("sweep", words)
-        assert f"to run that again, give --import {Path('mine.py').resolve()}." in said
+        assert f"to have what it registers, give --import {Path('mine.py').resolve()}." in said
     assert not imports.LOADED
     assert "heavy_ball" in shell("show a").out
     shell("sweep --import mine.py --extend a --eps 16 --no-plot --quiet")
