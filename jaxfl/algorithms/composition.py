@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -227,6 +229,12 @@ def _check(name: str, body: AnyBody) -> None:
         "clip_examples=False, as in minibatch(sampler, clip_examples=False)"
     )
     applies(not twice, name, why, clip=body.clip)
+    why = (
+        f"whose estimator {body.estimator.name!r} clips no example, and no noise is enough for "
+        "gradients of any length: leave out clip_examples=False, or clip what a client sends, by "
+        "clip='client'"
+    )
+    applies(not _clips_nothing(body), name, why, clip=body.clip)
     networked = "graph" in body.roles
     why = "whose clients have no neighbours to share noise with: take jaxfl.parts.mechanisms.gaussian()"
     applies(networked or not body.mechanism.coupled, name, why, mechanism=body.mechanism)
@@ -271,6 +279,19 @@ def _check(name: str, body: AnyBody) -> None:
         "ef_sgd; a method that wants the bias, such as a vote of signs, says so by corrects=True",
         compressor=body.compressor.name,
     )
+
+
+def _clips_nothing(body: AnyBody) -> bool:
+    """Whether noise is added to estimates that no part clips, as far as jaxfl's parts say."""
+    local = body.local is not None or body.clip != "example" or not provenance.own_body(body)
+    if local or body.mechanism.std is None or body.estimator.sensitivity is None:
+        return False
+    before = getattr(body.roles.get("channel"), "before", None)
+    if before is not None and not str(before.__module__).startswith("jaxfl."):
+        return False  # which may clip
+    with contextlib.suppress(Exception):  # of the user's, which may read more
+        return math.isinf(body.estimator.sensitivity({"clip": 1.0}).clip)
+    return False
 
 
 def _described(name: str, body: AnyBody) -> tuple[tuple[str, str], ...]:

@@ -170,7 +170,7 @@ def weaker(earlier: Standing, now: Standing) -> Standing:
         return now
     if not earlier.claims:
         return earlier
-    if now.kind == Kind.STATED:  # for all rounds
+    if now.stated:  # for all rounds
         return now
     return Standing(Kind.NONE, f"no claim: for earlier rounds {earlier.why}, and another one now")
 

@@ -18,6 +18,7 @@ from jaxfl.algorithms.composition import by_messages
 from jaxfl.algorithms.probes.canary import canary_problem, plays, sign
 from jaxfl.algorithms.resolution import build, resolve
 from jaxfl.algorithms.standing import standing
+from jaxfl.core.calls import blamed
 from jaxfl.core.errors import require
 from jaxfl.core.params import whole
 from jaxfl.core.provenance import own_body, own_part
@@ -92,9 +93,10 @@ def prepare(
     facts = facts_of(problem, rounds)
     values = resolve(algorithm, given, facts, noise).values
     hp = build(algorithm, values, facts, jnp.dtype(jnp.float32))
-    found: AnyEvent | None = event(values, facts) if callable(event) else event
-    if event is None and algorithm.event is not None:
-        found = released(algorithm, values, facts, standing(algorithm))
+    with blamed(f"The event of {algorithm.name!r}"):
+        found: AnyEvent | None = event(values, facts) if callable(event) else event
+        if event is None and algorithm.event is not None:
+            found = released(algorithm, values, facts, standing(algorithm))
     lr, clip = values.get("lr", 1.0), float(values.get("clip", 1.0))
     step = lr.over(rounds) if isinstance(lr, Schedule) else np.full(rounds, float(lr))
     require(step.min() > 0, "must be above 0", "with no step nothing is released", lr=lr)

@@ -54,6 +54,7 @@ from jaxfl.privacy.claims import Claim, understates
 from jaxfl.privacy.events import (
     AnyEvent,
     Event,
+    Kind,
     Mean,
     Phases,
     Sampling,
@@ -391,7 +392,8 @@ def _question(name: str, numbers: Mapping[str, Any], delta: float | None) -> Que
         lambda sigma: stands.of(_released(algo, {**given, "sigma": sigma}, facts)[1]),
         lambda asked: _paper(algo, {**given, **asked}, facts),
         {"assumed": assumed} if assumed else {},
-        honest(algo, values, reached, lambda more: described_by({**values, **more}, reached)),
+        honest(algo, values, reached, lambda more: described_by({**values, **more}, reached))
+        + f", {stands.why}" * (stands.kind == Kind.UNTRIED),
     )
 
 

@@ -291,7 +291,7 @@ def _facts(
     out["protects"] = float(PROTECTED.index(protects(report.event)))
     choice = math.inf if shared else _choice(report.event, tried, report.delta)
     out |= {"tried": float(tried), "eps_of_choice": choice, **in_short(report.event, report.delta)}
-    out["stated"] = {Kind.STATED: 1.0, Kind.PROBED: 2.0}.get(record.standing.kind, 0.0)
+    out["stated"] = 1.0 if record.standing.stated else 2.0 * (record.standing.kind == Kind.PROBED)
     losses = stopping.checks(record.settings, record.counted)
     out |= {"noisy_losses": float(sum(losses.values()))} if record.settings.get("stop") else {}
     if broken := record.broken():
@@ -394,7 +394,7 @@ def clients_of(problem: Problem) -> Array:
 def _label(out: xarray.Dataset, planned: Planned) -> None:
     """Give each variable its type, unit and name."""
     data = planned.options.metrics_on
-    stated = all(study.standing.kind == Kind.STATED for study in planned.grid.studies)
+    stated = all(study.standing.stated for study in planned.grid.studies)
     for key in list(out.variables):
         name = str(key)
         if name in WHOLE or name.startswith("applies_"):

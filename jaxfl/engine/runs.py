@@ -128,8 +128,8 @@ class Record:
             said["privacy"] = "no eps proven"
         elif {"eps", "delta"} <= v.keys() and t <= planned and not self._exposed():
             kind = "calibrated" if self.sources["sigma"].origin is Origin.CALIBRATED else "claimed"
-            by = {Kind.STATED: "user's event, ", Kind.PROBED: "user's parts, "}
-            kind = by.get(self.standing.kind, "") + kind
+            parts = "user's parts, " * (self.standing.kind == Kind.PROBED)
+            kind = ("user's event, " if self.standing.stated else parts) + kind
             said["privacy"] = f"{kind} eps={v['eps']:.4g} at delta={v['delta']:.3g}"
         return said | {"end": self.ended.split(":")[0]}
 
@@ -236,6 +236,8 @@ class Record:
             words += ", with the clients' weights treated as public"
         if self.standing.kind == Kind.PROBED:
             words += f", with {self.standing.why}"
+        if self.standing.kind == Kind.UNTRIED:
+            words += f", {self.standing.why}"
         times = sum(stopping.checks(self.settings, rounds).values())
         if times:
             words += f", with {times} noisy losses that the stopping rule may read"

@@ -32,7 +32,7 @@ from jaxfl.engine.compute import Machine, Saves, TooLarge, budget
 from jaxfl.engine.dataset import REPORTED
 from jaxfl.engine.driver import TRIES, Driver, Executor
 from jaxfl.engine.executors import opened
-from jaxfl.engine.grid import Grid
+from jaxfl.engine.grid import Cell, Grid, Study
 from jaxfl.engine.memory import check_room
 from jaxfl.engine.plan import Chunk, Options, Program, number_of_looks
 from jaxfl.engine.planned import Base, Planned
@@ -47,11 +47,11 @@ from jaxfl.engine.program import (
 )
 from jaxfl.engine.progress import Plan, Progress, Tracker, line, show, work
 from jaxfl.engine.results import LABELS, RESULT
-from jaxfl.engine.runs import of_delta, published, settings
+from jaxfl.engine.runs import noisy, of_delta, published, settings
 from jaxfl.engine.store import CHUNK, ROOM, Arrays, Store
 from jaxfl.engine.worker import Content
 from jaxfl.privacy.accountants import epsilon
-from jaxfl.privacy.events import Kind
+from jaxfl.privacy.events import Kind, plain_events, released
 
 __all__ = ["Computed", "How", "check_names", "computed", "report_failures"]
 
@@ -176,13 +176,25 @@ def computed(
 
 
 def _tell_refuted(grid: Grid, strict: bool) -> None:
-    """Warn of what a probe refutes, or raise."""
+    """Warn of what a probe refutes, and of an event that none could try, or raise."""
     for study in grid.studies:
+        claims = (_claims(study, cell) for cell in study.cells)
+        if study.standing.kind == Kind.UNTRIED and any(claims):
+            words = f"The event of {study.algorithm.name} is {study.standing.why}"
+            way = "run `jaxfl audit`, or leave out {strict}"
+            require(not strict, words, way, suggested={"strict": True})
+            warnings.warn(JaxflWarning(words), stacklevel=4)
         if study.standing.kind == Kind.REFUTED:
             why = study.standing.why
             require(not strict, why, "mend it, or leave out {strict}", suggested={"strict": True})
             words = f"{study.algorithm.name} has {why}"
             warnings.warn(JaxflWarning(words), stacklevel=4)
+
+
+def _claims(study: Study, cell: Cell) -> bool:
+    """Whether the event of a cell describes a release under noise."""
+    event = released(study.algorithm, cell.values, cell.facts, study.standing)
+    return noisy(study.algorithm, cell.values) and any(plain_events(event))
 
 
 def _tell_delta(grid: Grid) -> None:

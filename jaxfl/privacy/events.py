@@ -469,6 +469,7 @@ class Kind(enum.StrEnum):
     PROBED = "probed"  # and a probe did not refute that
     REFUTED = "refuted"  # or did
     STATED = "stated"  # the event is the user's own
+    UNTRIED = "untried"  # and no attack could try it
     NONE = "none"
 
 
@@ -488,7 +489,12 @@ class Standing(NamedTuple):
     @property
     def claims(self) -> bool:
         """Whether an eps may be stated."""
-        return self.kind in (Kind.PROVEN, Kind.PROBED, Kind.STATED)
+        return self.kind in (Kind.PROVEN, Kind.PROBED) or self.stated
+
+    @property
+    def stated(self) -> bool:
+        """Whether the event is the user's own."""
+        return self.kind in (Kind.STATED, Kind.UNTRIED)
 
     def of(self, event: AnyEvent) -> AnyEvent:
         """The event as accountants may read it."""
@@ -496,7 +502,7 @@ class Standing(NamedTuple):
             return Unproven(event, self.why)
         if self.kind == Kind.PROBED:
             return Probed(event)
-        return Stated(event) if self.kind == Kind.STATED else event
+        return Stated(event) if self.stated else event
 
 
 def released(

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxfl.algorithms.composition import by_messages
-from jaxfl.algorithms.probes.attack import ELSEWHERE
+from jaxfl.algorithms.probes.attack import ELSEWHERE, in_small
 from jaxfl.algorithms.probes.laws import ERRORS, Checked, confirm, equal
 from jaxfl.algorithms.probes.parts import CHECKS as OF_PARTS
 from jaxfl.algorithms.probes.parts import check_part
@@ -23,7 +23,7 @@ from jaxfl.core.errors import InputError, JaxflWarning, require
 from jaxfl.core.params import closest
 from jaxfl.core.provenance import own_body, own_part
 from jaxfl.core.schedules import Schedule
-from jaxfl.core.types import Algorithm, Hyper, Key, Problem
+from jaxfl.core.types import Algorithm, Hyper, Key, Mechanism, Problem
 from jaxfl.engine.functions import Functions, functions
 from jaxfl.engine.runs import totals
 from jaxfl.engine.simulate import simulate
@@ -34,7 +34,7 @@ from jaxfl.rounds import transcript
 
 __all__ = ["Checked", "check_algorithm"]
 
-DELTA, SURE = 1e-3, 0.999  # of the attack
+DELTA, SURE = 1e-3, 0.9999  # of the attack
 RUNS, RECORDS = 600, 8  # in each of its two worlds, and of its client
 KEYS = 200  # draws of noise
 
@@ -122,8 +122,10 @@ def _parts(one: Case) -> None:
         names = {p.name for owner in owners for p in getattr(owner, "params", ())}
         given = {n: numbers[n] for n in sorted(names & numbers.keys())}
         given |= {"clients": one.problem.n} if isinstance(part, Graph) else {}
+        reads = numbers.keys() - names if isinstance(part, Mechanism) else set()
+        given |= {n: numbers[n] for n in sorted(reads)}  # its std may read what others declare
         try:
-            check_part(part, **given)
+            check_part(part, reads=reads, **given)
         except InputError as error:
             left.append(f"{part.name!r} cannot be checked alone: {error}")
     if left:
@@ -266,6 +268,15 @@ def _probe(one: Case) -> None:
     confirm(found.kind != Kind.REFUTED, f"{one.algorithm.name}, {found.why}")
 
 
+def _noised(one: Case, numbers: dict[str, Any], d: int) -> dict[str, Any]:
+    """The numbers, with noise for an eps that so few runs can refute."""
+    body: Any = one.algorithm.body
+    values = in_small(one.algorithm, one.run(1).values, d)
+    own = {p.name for p in body.mechanism.params if not p.integer} & values.keys()
+    kept = {n: v for n, v in numbers.items() if n not in ("eps", "rho")}
+    return {**(kept if own else numbers), **{n: values[n] for n in sorted(own)}}
+
+
 def _attack(one: Case) -> None:
     """No attack on a few rounds succeeds more often than the event allows."""
     body = one.algorithm.body
@@ -276,6 +287,10 @@ def _attack(one: Case) -> None:
     }
     wide = 8 if body.compressor.select is not None else 1
     clients = 1 if body.participation.everyone and own_body(body) else 3
+    try:
+        numbers = _noised(one, numbers, wide)
+    except InputError as error:
+        raise DoesNotApply(f"it cannot be attacked: {error}") from None
     given = {"batch": 4, "cohort": 2, "k": max(1, wide // 2)}
     numbers |= {n: v for n, v in given.items() if n in one.algorithm.names}
     turning = body.estimator.points != 1 and body.local is None

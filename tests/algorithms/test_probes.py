@@ -1,6 +1,7 @@
 """Probes of what a user's own parts declare; the compositions that they refute are in :mod:`own_cases`."""
 
 import contextlib
+import re
 from pathlib import Path
 from typing import Any
 
@@ -112,6 +113,86 @@ def test_a_stated_event_that_claims_too_much_is_refuted() -> None:
     assert begun(own(event=event(1), **full)).privacy().status == "U"
     with pytest.warns(JaxflWarning, match="a probe refutes the event of 'own'"):
         assert np.isinf(begun(own(event=event(50), **full)).privacy().proven)
+
+
+class Silent(Plain):
+    """Clients send what they computed, without noise."""
+
+    def client(self, now: Any, me: Any) -> Sent:
+        mine = estimate(self, now, me, now.noise_key(me))
+        return Sent(Message(mine.g, None), jnp.int32(0), me.link, mine)
+
+
+def multiplier(**fields: Any) -> Any:
+    """Noise in units of G/b, for which no eps calibrates anything; and the event of its rounds."""
+    ratio = Param("ratio", "noise over G/b", schedule=True)
+    return mechanisms.Mechanism(
+        "multiplier", lambda hp: hp["ratio"] * hp["clip"] / hp["batch"], params=(ratio,), **fields
+    )
+
+
+def of_rows(values: Any, facts: Any) -> Any:
+    std = (
+        values["sigma"] if "sigma" in values else values["ratio"] * values["clip"] / values["batch"]
+    )
+    rows = Sampling("poisson", facts.m, values["batch"])
+    return Event(rows, Mean(values["clip"]), std, int(values["rounds"]))
+
+
+def of_twenty_records(values: Any, facts: Any) -> Any:
+    if facts.m != 20:
+        raise ValueError("twenty records were expected")
+    return of_rows(values, facts)
+
+
+LOOSE = estimators.minibatch(sampling.poisson(), clip_examples=False)
+OF_BATCHES = {"estimator": LOOSE, "clip": "batch"}  # which bounds no record
+STATED: dict[str, tuple[Any, dict[str, Any], Any, str]] = {
+    "right": (Plain, {"mechanism": multiplier()}, of_rows, ""),
+    "no noise": (Silent, {"mechanism": multiplier()}, of_rows, "a probe refutes the event"),
+    "one clip of a mean": (Plain, OF_BATCHES, of_rows, "bounds the mean of a batch"),
+    "no attack": (Plain, {}, of_twenty_records, "not attacked: .*twenty records were expected"),
+}
+
+
+@pytest.mark.plain
+@pytest.mark.parametrize("name", STATED)
+def test_a_stated_event_is_attacked_or_the_report_says_why_not(name: str) -> None:
+    """Also where no noise can be calibrated for an eps; with strict=True there is no third way."""
+    kind, parts, event, words = STATED[name]
+    given = {"ratio": 1.0} if "mechanism" in parts else {"sigma": 0.3}
+    made = compose(
+        "own", "", "", kind(*body(**parts)), plain(**VALUES, batch=4, **given), event=event
+    )
+
+    def run(**how: Any) -> Any:
+        return jaxfl.simulate(made, usual(), rounds=2, **given, **how).privacy()
+
+    if not words:
+        assert run(strict=True).status == "U"
+        return
+    with pytest.warns(JaxflWarning, match=words):
+        report = run()
+    assert np.isinf(report.proven) == ("refutes" in words or "mean" in words)
+    assert re.search(words, report.method)
+    with pytest.raises(jaxfl.InputError, match=words):
+        run(strict=True)
+
+
+@pytest.mark.plain
+@pytest.mark.parametrize("share", [1.0, 0.5])
+def test_noise_that_no_eps_sets_is_probed(share: float) -> None:
+    """The std of the mechanism reads what other parts declare."""
+    draw = lambda key, std, like: share * std * jax.random.normal(key, like.shape)  # noqa: E731
+    made = compose(
+        "own", "", "", body(mechanism=multiplier(draw=draw)), plain(**VALUES, batch=4, ratio=1.0)
+    )
+    with (
+        contextlib.nullcontext() if share == 1 else pytest.warns(JaxflWarning, match="declares std")
+    ):
+        assert jaxfl.simulate(made, usual(), rounds=2).privacy().status == (
+            "P" if share == 1 else ""
+        )
 
 
 class OneBit(Plain):

@@ -217,6 +217,24 @@ def test_estimates_are_clipped_once(clip, estimator):
     assert made(estimator(sampling.poisson(), clip_examples=False)).body.clip == clip
 
 
+def test_noised_estimates_are_clipped_somewhere():
+    """By the estimator, the round, local steps, or a channel of one's own; or there is no noise."""
+    loose = estimators.minibatch(sampling.poisson(), clip_examples=False)
+
+    def made(**parts):
+        return compose(
+            "mine", "", "", federated(estimator=loose, **parts), jaxfl.parts.plain(clip=1.0)
+        )
+
+    words = "clip = 'example' does not apply to mine, whose estimator 'minibatch' clips no example"
+    refused(made, words)
+    refused(lambda: made(mechanism=mechanisms.central()), words)
+    shorter = channels.direct()._replace(before=lambda link, g: g / (1 + jnp.linalg.norm(g)))
+    right = {"clip": "client"}, {"channel": shorter}, {"mechanism": mechanisms.noiseless()}
+    assert all(made(**parts).name == "mine" for parts in right)
+    assert jaxfl.algorithm("clip21_sgd2m").body.estimator.clips is False
+
+
 VOTES = compressors.identity()._replace(
     omega=None,
     name="votes",

@@ -82,6 +82,7 @@ def forgetful() -> jaxfl.parts.Algorithm:
 
 
 FULL = {"estimator": estimators.minibatch(sampling.full())}
+UNCLIPPED = estimators.minibatch(sampling.full(), clip_examples=False)
 LONG = channels.direct()._replace(before=lambda link, g: 30 * g)
 SHORT = compressors.identity()._replace(code=lambda key, v, hp: v, bits=lambda d, v: (d, 0.0))
 QUIET = mechanisms.gaussian()._replace(draw=drawn_quietly)
@@ -91,22 +92,42 @@ LYING: dict[str, tuple[Callable[[], jaxfl.parts.Algorithm], str, str]] = {
     "long messages": (lambda: made(**FULL, channel=LONG), "attack", "An attack"),
     "an understated event": (lambda: made(understated, **FULL), "attack", "An attack"),
     "noise of one client alone": (loud, "probe", "an attack on 3 rounds"),
+    "noise for a record of a clipped mean": (
+        lambda: made(stated, clip="batch", estimator=UNCLIPPED),
+        "attack",
+        "An attack",
+    ),
     "bits of a part": (lambda: made(compressor=SHORT), "parts", "takes 11.97"),
     "a loss that rises": (rising, "descent", "rises"),
     "a count of Python": (forgetful, "scan", "differ"),
 }
 
 
-MARKS = dict.fromkeys(("noise of one client alone", "bits of a part"), pytest.mark.plain)
+MARKED = "noise of one client alone", "bits of a part", "noise for a record of a clipped mean"
+MARKS = dict.fromkeys(MARKED, pytest.mark.plain)
 
 
 @pytest.mark.parametrize("case", [pytest.param(name, marks=MARKS.get(name, ())) for name in LYING])
 def test_an_algorithm_that_lies_is_found_out(case: str) -> None:
     make, check, word = LYING[case]
     others = tuple(name for name in CHECKS if name != check)
-    how: Any = {"sigma": 0.5} if check in ("attack", "probe") else {}
     with pytest.raises(CheckFailed, match=word):
-        check_algorithm(make(), a_problem(), 10, leave_out=others, **how)
+        check_algorithm(make(), a_problem(), 10, leave_out=others)
+
+
+def test_what_no_attack_tried_is_left() -> None:
+    """An event of the records of this problem alone."""
+
+    def event(values: Any, facts: Any) -> Event:
+        if facts.m == 8:
+            raise ValueError("of eight records nothing is known")
+        return stated(values, facts)
+
+    others = tuple(name for name in CHECKS if name not in ("probe", "attack"))
+    found = check_algorithm(made(event, **FULL), a_problem(), 4, leave_out=others)
+    assert not found.done
+    assert "not attacked: " in found.left["probe"]
+    assert "cannot be attacked" in found.left["attack"]
 
 
 def test_what_is_left_out_is_told() -> None:

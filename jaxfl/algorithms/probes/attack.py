@@ -24,14 +24,16 @@ from jaxfl.algorithms.probes.canary import canary_problem, observed
 from jaxfl.algorithms.probes.given import FAST
 from jaxfl.algorithms.probes.laws import CheckFailed
 from jaxfl.algorithms.resolution import build, resolve
-from jaxfl.core.errors import require
-from jaxfl.core.types import Algorithm, Array, Hyper, Key, Problem
+from jaxfl.core.errors import InputError, require
+from jaxfl.core.schedules import Schedule
+from jaxfl.core.types import Algorithm, Array, Hyper, Key, Problem, ProblemFacts, Values
 from jaxfl.privacy.accountants import epsilon
+from jaxfl.privacy.calibration import level_for
 from jaxfl.privacy.decisions import certify, family
 from jaxfl.privacy.events import AnyEvent, NoClaim, described, plain_events
 from jaxfl.problems.facts import facts_of
 
-__all__ = ["ELSEWHERE", "attack"]
+__all__ = ["ELSEWHERE", "attack", "in_small"]
 
 Floats: TypeAlias = npt.NDArray[np.float64]
 
@@ -40,7 +42,7 @@ RUNS = 1200  # in each world: a quarter fits the rule, a quarter chooses a thres
 # values of a coordinate that is a code: a bit says less than a number, and takes so many times the runs
 FEW, MORE = 4, 4
 EPS, DELTA = 3.0, 1e-3  # for which the noise is calibrated: half as much noise is found
-SURE = 1 - 1e-6  # of 10^6 honest compositions one is refuted by chance
+SURE = 1 - 5e-7  # of 10^6 honest compositions one is refuted by chance, in one of two looks
 WIDEST, COORDINATES = 4096, 16  # of the model, and those that the rule reads one by one
 LENGTH = 1e6  # of the record, in units of the bound that clips it
 SEEN = 1e6  # of a number that differs between the worlds without noise, in units of noise
@@ -93,20 +95,8 @@ def _worlds(algorithm: Algorithm, values: Mapping[str, Any], d: int) -> Worlds:
     """The composition with noise for :data:`EPS`, on clients that all take part with all records."""
     dim = min(d, WIDEST)
     problem = canary_problem(CLIENTS, RECORDS, dim, "once")
-    single = algorithm.body is not None and algorithm.body.estimator.sampler.single_pass
-    asked = {
-        "eps": EPS,
-        "delta": DELTA,
-        "batch": RECORDS // _rounds(algorithm) if single else RECORDS,
-        "cohort": CLIENTS,
-    }
-    kept = {name: values[name] for name in algorithm.needs if name in values.keys() - ELSEWHERE}
-    # all coordinates are sent: what a message leaves out hides a part of what the others say
-    kept |= {"k": dim} if "k" in kept else {}
-    given = {name: v for name, v in {**kept, **asked}.items() if name in algorithm.names}
-    require("eps" in given, "no noise can be calibrated for it")
     facts = facts_of(problem, _rounds(algorithm))
-    values = resolve(algorithm, given, facts).values
+    values = _small(algorithm, values, facts)
     assert algorithm.event is not None
     event = described(algorithm.event(values, facts))
     direction = np.random.default_rng(0).choice([-1.0, 1.0], dim) / dim**0.5
@@ -122,8 +112,59 @@ def _worlds(algorithm: Algorithm, values: Mapping[str, Any], d: int) -> Worlds:
     return Worlds(algorithm, problem, hp, event, direction.astype(np.float32), records)
 
 
+def in_small(algorithm: Algorithm, values: Mapping[str, Any], d: int) -> Values:
+    """The values with which a run on a model of d parameters is attacked, on a small problem."""
+    problem = canary_problem(CLIENTS, RECORDS, min(d, WIDEST), "once")
+    return _small(algorithm, values, facts_of(problem, _rounds(algorithm)))
+
+
+def _small(algorithm: Algorithm, values: Mapping[str, Any], facts: ProblemFacts) -> Values:
+    """Values of the small problem, with noise for :data:`EPS` where any can be found.
+
+    Where none can be calibrated, the mechanism's own numbers are those of the run, one of them scaled
+    until the event allows :data:`EPS`; where the event follows none of them, they are as they are.
+    """
+    body: Any = algorithm.body
+    single = body is not None and body.estimator.sampler.single_pass
+    batch = RECORDS // _rounds(algorithm) if single else RECORDS
+    asked = {"delta": DELTA, "batch": batch, "cohort": CLIENTS}
+    kept = {name: values[name] for name in algorithm.needs if name in values.keys() - ELSEWHERE}
+    # all coordinates are sent: what a message leaves out hides a part of what the others say
+    kept |= {"k": facts.d} if "k" in kept else {}
+    given = {name: v for name, v in {**kept, **asked}.items() if name in algorithm.names}
+    if "eps" in algorithm.names:
+        try:
+            return resolve(algorithm, {**given, "eps": EPS}, facts).values
+        except InputError:  # an event that no calibration asks, or a mechanism without sigma
+            pass
+    params = () if body is None else body.mechanism.params
+    own = {p.name: _first(values[p.name]) for p in params if p.name in values and not p.integer}
+    given |= own
+    found = resolve(algorithm, given, facts).values
+    for name, number in own.items():
+
+        def event(level: float, name: str = name) -> AnyEvent:
+            assert algorithm.event is not None
+            return described(algorithm.event({**found, name: level}, facts))
+
+        try:
+            level = level_for(event, EPS, DELTA, number or 1.0)
+            return resolve(algorithm, {**given, name: level}, facts).values
+        except Exception:  # the event does not follow it, or not as far
+            continue
+    return found
+
+
+def _first(number: Any) -> Any:
+    """A number, or that of the first round."""
+    return float(number.over(1)[0]) if isinstance(number, Schedule) else number
+
+
 def _statistics(worlds: Worlds, seeds: Iterable[int]) -> Iterator[tuple[Floats, Floats]]:
-    """Yield rules in both worlds, (runs, rules), which a quarter of the runs fits, by seed and client."""
+    """Yield rules in both worlds, (runs, rules), which a quarter of the runs fits, by seed and client.
+
+    Where messages are codes, those of the first runs come before those of all.
+    """
     some = np.unique(np.linspace(0, worlds.direction.size - 1, COORDINATES).astype(int))
     given = worlds.records, worlds.problem, worlds.hp, worlds.direction, some
     for seed, client in itertools.product(seeds, (0, CLIENTS - 1)):
@@ -136,10 +177,10 @@ def _statistics(worlds: Worlds, seeds: Iterable[int]) -> Iterator[tuple[Floats, 
 
         key = jax.random.key(seed)
         seen = runs(key)
-        if _coded(seen):
-            more = [runs(jax.random.fold_in(key, i)) for i in range(1, MORE)]
-            seen = np.concatenate([seen, *more], axis=1)
         yield _rules(seen)
+        if _coded(seen):  # and the first runs did not refute
+            more = [runs(jax.random.fold_in(key, i)) for i in range(1, MORE)]
+            yield _rules(np.concatenate([seen, *more], axis=1))
 
 
 def _coded(seen: Floats) -> bool:

@@ -17,6 +17,7 @@ from jaxfl.core.calls import watched
 from jaxfl.core.errors import InputError, shown
 from jaxfl.core.params import check
 from jaxfl.core.provenance import own_part
+from jaxfl.core.schedules import Schedule
 from jaxfl.core.types import (
     Aggregation,
     Array,
@@ -101,6 +102,9 @@ def check_privacy(
         part, Aggregation
     ):  # what it settles is for the clients of the check, not of the run
         numbers = {name: v for name, v in numbers.items() if name not in sums.settled(part, {})}
+    if isinstance(part, Mechanism):  # whose std may read what other parts declare
+        others = {n: v for n, v in values.items() if not isinstance(v, Schedule)}
+        numbers = {**others, **numbers}
     if isinstance(part, Compressor):
         _distinct(part, values, d, min(500, max(8, SLOTS // d)))
     if isinstance(part, Estimator):

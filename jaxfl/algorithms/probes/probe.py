@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
@@ -9,7 +10,7 @@ import jax
 import numpy as np
 
 from jaxfl.algorithms.probes import kernels, parts
-from jaxfl.algorithms.probes.attack import ELSEWHERE, attack
+from jaxfl.algorithms.probes.attack import ELSEWHERE, attack, in_small
 from jaxfl.algorithms.probes.laws import CheckFailed
 from jaxfl.algorithms.standing import KERNEL, WAY, in_words, standing, unseen, users_parts
 from jaxfl.core.errors import one_line
@@ -20,6 +21,7 @@ from jaxfl.privacy.events import Kind, Standing
 
 __all__ = ["probed"]
 
+BEFORE = "estimator", "mechanism", "channel", "local"  # roles on which what is released depends
 SETTINGS = 8  # of the parts' own numbers
 SIZES = frozenset(
     {"k", "omega", "share"}
@@ -37,13 +39,21 @@ def probed(
     attacks the rounds.
     """
     found, body = standing(algorithm, problem), algorithm.body
-    if found.kind not in (Kind.DECLARED, Kind.STATED) or body is None:
+    if found.kind not in (Kind.DECLARED, Kind.STATED):
         return found
+    if body is None:
+        return _untried("its rounds are not those of a body of parts")
     mine = users_parts(algorithm, problem) if found.kind == Kind.DECLARED else {}
     code = code_of((algorithm.event, type(body), *body.roles.values()))
-    different = [*{str(_own(mine, values, SIZES)): values for values in settings}.items()]
+    declared = mine or {role: body.roles.get(role) for role in BEFORE}
+    # the noise of a stated event's attack follows from that of the run only where none is calibrated
+    more = SIZES if mine else SIZES | {"sigma"}
+    different = [*{str(_own(declared, values, more)): values for values in settings}.items()]
     some = np.unique(np.linspace(0, len(different) - 1, SETTINGS).astype(int))
     for numbers, values in (different[i] for i in some):
+        if not mine:
+            with contextlib.suppress(Exception):  # the attack meets it again, and says so
+                numbers = str(_own(declared, in_small(algorithm, values, d), more))
         key = code, found.code, algorithm.name, d, numbers
         if key not in _known:
             with jax.default_device(jax.local_devices(backend="cpu")[0]):
@@ -74,10 +84,13 @@ def _probed(
             what = words
             attack(algorithm, values, d)
     except CheckFailed as wrong:
-        return Standing(Kind.REFUTED, f"no claim: a probe refutes {what}: {wrong}")
+        whole = "; clip = 'batch' bounds the mean of a batch, and no record" * (
+            not algorithm.per_record
+        )
+        return Standing(Kind.REFUTED, f"no claim: a probe refutes {what}: {wrong}{whole}")
     except Exception as error:
-        if found.kind == Kind.STATED:  # the user's word, on which no probe could look
-            return found
+        if found.kind == Kind.STATED:
+            return _untried(one_line(error))
         why = f"no claim: {words} cannot be probed on a small problem ({one_line(error)}); {WAY}"
         return Standing(Kind.NONE, why)
     if found.kind == Kind.STATED:
@@ -85,12 +98,16 @@ def _probed(
     return Standing(Kind.PROBED, f"{words} as declared, which a probe did not refute", found.code)
 
 
+def _untried(why: str) -> Standing:
+    return Standing(Kind.UNTRIED, f"stated by the user, and not attacked: {why.rstrip('.')}")
+
+
 def _own(
     mine: Mapping[str, Any], values: Mapping[str, Any], more: frozenset[str] = frozenset()
 ) -> dict[str, float]:
     """The numbers of a run that these parts declare; others are those of the small problem."""
     names = {param.name for part in mine.values() for param in getattr(part, "params", ())}
-    names -= ELSEWHERE | (SIZES - more)
+    names -= (ELSEWHERE | SIZES) - more
     return {
         name: values[name]
         for name in sorted(names & values.keys())
