@@ -272,7 +272,7 @@ def _probe(one: Case) -> None:
 def _noised(one: Case, numbers: dict[str, Any], d: int) -> dict[str, Any]:
     """The numbers, with noise for an eps that so few runs can refute."""
     body: Any = one.algorithm.body
-    values = in_small(one.algorithm, one.run(1).values, d)
+    values = in_small(one.algorithm, one.functions().about.values, d)
     own = {p.name for p in body.mechanism.params if not p.integer} & values.keys()
     kept = {n: v for n, v in numbers.items() if n not in ("eps", "rho")}
     return {**(kept if own else numbers), **{n: values[n] for n in sorted(own)}}
