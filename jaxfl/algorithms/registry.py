@@ -22,6 +22,7 @@ from jaxfl.algorithms import (
     soteriafl,
 )
 from jaxfl.algorithms.composition import clipping_as, stored
+from jaxfl.algorithms.numbers import WAYS
 from jaxfl.algorithms.paper import Paper
 from jaxfl.algorithms.roles import ROLES, check_parts, named, names_of
 from jaxfl.core.equations import EQUATIONS, equation_of
@@ -154,8 +155,12 @@ def algorithm(name: str, **parts: Any) -> Algorithm:
     roles = names_of(make)
     for role in parts:
         if roles is not None and role not in roles:
-            what = f"The function that makes {name} has no parameter named {role!r}"
-            require(name in OWN, what, "let it take this part of its body")
+            what = (
+                f"needs a parameter: the function that makes {name} has no parameter named {role!r}"
+            )
+            usual = f'"{WAYS[role][0]}"' if role in WAYS else "..."
+            way = f"let it take this part of its body, as in def {name}({role}={usual})"
+            require(name in OWN, what, way, **{role: getattr(parts[role], "name", parts[role])})
             raise InputError(
                 closest(f"part of {name} named", role, {*roles, "storage", "clipping"})
             )

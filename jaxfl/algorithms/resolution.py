@@ -121,9 +121,11 @@ def planned(algorithm: Algorithm, given: Mapping[str, Any], facts: ProblemFacts)
             check(algorithm.params, {name: extreme}, algorithm.name)
     missing = sorted(set(algorithm.needs) - set(plan.values) - {"sigma" if plan.asked else ""})
     if missing:
-        way = ", or eps" if missing == ["sigma"] and "eps" in algorithm.names else ""
+        ways = [*missing, *(["eps"] if missing == ["sigma"] and "eps" in algorithm.names else [])]
         raise InputError(
-            f"{algorithm.name} needs {' and '.join(missing)}, which nothing sets: give it{way}."
+            f"{algorithm.name} needs {' and '.join(missing)}, which nothing sets",
+            f"give {(' or ' if len(missing) == 1 else ' and ').join(f'{{{name}}}' for name in ways)}",
+            suggested=dict.fromkeys(ways),
         )
     if "eps" in given and not isinstance(plan.asked, Eps):
         raise InputError(

@@ -43,6 +43,10 @@ MANY = ("--data-option", "--partition-option")  # whose values are NAME=VALUE
 # the options of the fields of a Stop
 LIMITS = {"loss": "target_loss", "bound": "loss_bound", "sigma": "loss_sigma"}
 LIMITS |= {"seconds": "max_seconds", "bits": "max_bits"}
+MODES = {
+    "clip": "clip_mode",
+    "noise": "noise_draw",
+}  # options of parts that have other numbers' names
 
 
 def flag(name: str) -> str:
@@ -71,6 +75,8 @@ def as_typed(words: Sequence[str]) -> Callable[[str, Any], str]:
     def written(name: str, value: Any) -> str:
         if name.startswith("stop.") and value is None:
             return flag(name)
+        mode = MODES.get(name, name) if isinstance(value, str) else name
+        name = mode if flag(mode) in typed else name
         if flag(name) in typed:
             return assigned(flag(name), value)
         for option, given in itertools.pairwise(words):

@@ -270,7 +270,7 @@ def run(algorithm: Any, **given: Any) -> jaxfl.Run:
 
 
 test_noise_that_cannot_be_calibrated = refusals(
-    (lambda: run(noised()), "noised needs sigma, which nothing sets: give it, or eps"),
+    (lambda: run(noised()), "noised needs sigma, which nothing sets: give sigma or eps"),
     (lambda: run(noised(), eps=2.0, sigma=1.0), "eps = 2.0 and sigma = 1.0 both set"),
     (lambda: run(noised(sigma=1.0), eps=2.0, noise="paper"), "none that gives sigma for eps = 2"),
     (lambda: run(noised(clip=float("inf")), eps=2.0), "clip = inf"),
