@@ -25,7 +25,7 @@ from jax.typing import ArrayLike
 
 from jaxfl.algorithms.probes.canary import observed
 from jaxfl.algorithms.registry import one_algorithm
-from jaxfl.audits.canary import EventLike, Setup, prepare, takes, unseen
+from jaxfl.audits.canary import EventLike, Setup, dense, prepare, takes, unseen
 from jaxfl.audits.ranges import checked
 from jaxfl.core.errors import require
 from jaxfl.core.params import whole
@@ -197,7 +197,7 @@ def audit(
         status=proof.status,
         seconds=time.perf_counter() - began,
         described=described,
-        unseen=() if setup.proven else unseen(setup, turning),
+        unseen=(*(() if setup.proven else unseen(setup, turning)), *dense(setup)),
         power=reached(chosen, bounding, confidence),
     )
 

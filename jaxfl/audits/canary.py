@@ -27,7 +27,7 @@ from jaxfl.core.types import Algorithm, Array, Hyper, Problem, ProblemFacts
 from jaxfl.privacy.events import AnyEvent, NoClaim, Stated, Unproven, described, released
 from jaxfl.problems.facts import facts_of
 
-__all__ = ["EventLike", "Setup", "prepare", "takes", "unseen"]
+__all__ = ["EventLike", "Setup", "dense", "prepare", "takes", "unseen"]
 
 EventLike = AnyEvent | Callable[[Mapping[str, Any], ProblemFacts], AnyEvent]
 
@@ -111,6 +111,18 @@ def prepare(
     summed = body.aggregation and body.aggregation.hides and not body.aggregation.plain
     listens = not (summed or body.mechanism.central)
     return setup._replace(algorithm=by_messages(algorithm), listens=listens)
+
+
+def dense(setup: Setup) -> tuple[str, ...]:
+    """The coordinates that the canary leaves alone, where messages are codes of a user's own."""
+    body = setup.algorithm.body
+    if body is None or body.compressor.code is None or own_part(body.compressor):
+        return ()
+    name = body.compressor.name
+    return (
+        f"coordinates other than the canary's: where codes such as signs, here {name!r}, hide how long a "
+        "gradient is, a record that moves all coordinates reveals more",
+    )
 
 
 def unseen(setup: Setup, turning: bool | int) -> tuple[str, ...]:

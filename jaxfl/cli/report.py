@@ -77,6 +77,7 @@ def facts(ds: xarray.Dataset, files: Sequence[Path] = ()) -> dict[str, Any]:
     return {
         "algorithm": about["settings"]["algorithm"],
         "problem": about["settings"]["problem"],
+        "parts": about["settings"]["parts"],
         "ended": about["ended"],
         "rounds": int(last["round"]),
         "hyper_parameters": about["values"],

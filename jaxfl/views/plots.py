@@ -436,7 +436,8 @@ def _front(grid: Grid, rule: Criterion, on: Sheet, setting: list[str]) -> Figure
     ends = ends.loc[sorted(itertools.chain(*best))]
 
     def panel(head: str, part: pandas.DataFrame) -> Panel:
-        drawn, up = _marks(found, ends, part, rule.sign, top), f"final {grid.name(rule.metric)}"
+        drawn = _marks(found, ends, part, rule.sign, top, start)
+        up = f"final {grid.name(rule.metric)}"
         return Panel(head, axis, up + found.whose(part), drawn, None, scaled(rule.metric), start)
 
     rows = found.rows(on)
@@ -451,20 +452,28 @@ def _front(grid: Grid, rule: Criterion, on: Sheet, setting: list[str]) -> Figure
     whose = "private settings" if found.cells["noisy"].nunique() > 1 else "settings"
     whose += " of one protection and ε" * bool(several)
     grey = f"{FRONT}, in grey: the {whose} that no other of these beats in both bits and value."
+    grey += " What ends above its start is on none." * bool((ends["value"] > start).any())
     what = f"The final value of each setting against the bits that all clients sent.\n{grey}"
     return _finished(ink.picture(on, panels, notes), what, grid, found.cells)
 
 
 def _marks(
-    found: Scene, ends: pandas.DataFrame, part: pandas.DataFrame, sign: int, top: float
+    found: Scene,
+    ends: pandas.DataFrame,
+    part: pandas.DataFrame,
+    sign: int,
+    top: float,
+    start: float,
 ) -> list[Line]:
     """A front of each protection and eps, a line through each algorithm's settings, and a point for each.
 
-    Settings without noise are on a front only where there are no others; what is above ``top`` is on none.
+    Settings without noise are on a front only where there are no others; what is above ``top``, or the
+    ``start``, is on none.
     """
     own, out = ends[ends.index.isin(part.index)], list[Line]()
     near = own[own["value"] <= top]
     rivals = near[near["noisy"]] if near["noisy"].any() else near
+    rivals = rivals[~(rivals["value"] > start)]
     styles = {what: i for i, what in enumerate(found.protections())}
     for (what, *_), some in rivals.groupby(WORTH, dropna=False, sort=False):
         best, style = some.iloc[front(some["bits"], some["value"], sign)], styles.get(what, 0)
@@ -558,7 +567,9 @@ def _map(grid: Grid, rule: Criterion, on: Sheet, setting: list[str]) -> Figure |
     )
     better = {1: "\n(lower is better)", -1: "\n(higher is better)", 0: ""}[rule.sign]
     what = f"{grid.name(rule.metric).split(' (')[0]}{better}"
-    bar.set_label(ink.fitted(what, rows * CELL[1] * max(3, tall))["ylabel"], fontsize=ink.SMALL)
+    longest = max(map(len, what.splitlines()))  # two lines, in smaller type where the bar is short
+    size = rows * CELL[1] * max(3, tall) / (ink.CHARACTER * longest)
+    bar.set_label(what, fontsize=min(ink.SMALL, max(ink.SMALL - 2, size)))
     bar.ax.tick_params(labelsize=ink.SMALL, length=2, pad=2)
     bar.outline.set_visible(False)
     if log:

@@ -234,6 +234,14 @@ def test_an_audit_of_a_declared_part_states_nothing(key: jax.Array) -> None:
     assert "a run probes what the channel 'mine' declares" in found.method
 
 
+def test_an_audit_of_signs_names_the_coordinates_that_it_leaves_alone(key: jax.Array) -> None:
+    given = {"eps": 4.0, "batch": 4, "clip": 1.0, "lr": 0.1, "delta": 1e-3}
+    for code, named in ((lambda key, v, hp: jnp.sign(v), True), (None, False)):
+        made = own(compressor=codes(code) if named else compressors.identity())
+        found = audit(made, rounds=2, m=8, runs=200, key=key, **given)
+        assert any("coordinates other than the canary's" in one for one in found.unseen) == named
+
+
 def test_a_probe_runs_once_for_the_same_code(monkeypatch: pytest.MonkeyPatch) -> None:
     """A part made anew has the same code; another function, or another number of it, has not."""
     calls: list[str] = []

@@ -139,7 +139,7 @@ def test_bash_completes(scripts: Path) -> None:
 SMALL = f"{SYNTHETIC} --sigma 1 --rounds 3"
 QUESTION = "--samples 100 --batch 10 --rounds 5 --clip 1 --delta 1e-3"
 RUN = {"algorithm", "problem", "ended", "rounds", "hyper_parameters", "sources", "metrics"} | {
-    "best_loss", "privacy", "seconds", "compile_seconds", "files"
+    "best_loss", "privacy", "seconds", "compile_seconds", "files", "parts"
 }  # fmt: skip
 TABLE = {"title", "rows", "notes"}
 # command -> keys of what it prints

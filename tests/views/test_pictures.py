@@ -365,6 +365,19 @@ def test_what_adds_no_noise_is_on_no_front(drawn: dict[str, Figure]) -> None:
     assert text.replace("\n", " ").count("Not private, no noise.") == 2  # below it and in full
 
 
+def test_what_ends_above_its_start_is_on_no_front(drawn: dict[str, Figure]) -> None:
+    """However few bits it sends."""
+    ds = grids.grid({"eps": (1.0,), "omega": (1.0, 9.0)}, algorithms=THREE[:2])
+    risen, start = ds["algorithm"] == THREE[0], float(ds["loss"].isel(round=0).max())
+    ds["loss"] = ds["loss"].where(~(risen & (ds["round"] == 20)), 1.05 * start)
+    ds["uplink_bits"] = ds["uplink_bits"].where(~risen, ds["uplink_bits"] / 100)
+    draw(ds, ".")
+    figure = drawn["front-loss"]
+    steps = [line for line in panels(figure)[0].get_lines() if line.get_color() == "#DDDDDD"]
+    assert all(step.get_ydata().max() <= start for step in steps)
+    assert "What ends above its start is on none." in words(figure).replace("\n", " ")
+
+
 def test_the_legend_of_a_front_is_in_the_order_at_its_right_edge(drawn: dict[str, Figure]) -> None:
     """From above: the second algorithm of this grid ends with the larger loss, and lower accuracy."""
     names = ("soteriafl_sgd", "cdp_sgd")
