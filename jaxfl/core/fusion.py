@@ -15,11 +15,20 @@ import jax
 import jax.numpy as jnp
 
 from jaxfl.core.derivatives import loop
-from jaxfl.core.types import Array
+from jaxfl.core.types import Array, PyTree
 
-__all__ = ["LARGEST", "in_own_loop", "materialized", "on_cpus", "on_gpus", "read_at"]
+__all__ = [
+    "LARGEST",
+    "in_own_loop",
+    "materialized",
+    "on_cpus",
+    "on_gpus",
+    "read_at",
+    "summable",
+]
 
 LARGEST = 1 << 28  # entries of the arrays of a block of clients on accelerators, 1 GiB of float32
+PARTS = 8  # the most parts of a vector that are added and not concatenated
 LEAST = 1 << 10  # entries of the smallest array that repays a loop of its own
 
 
@@ -78,3 +87,23 @@ def in_own_loop(f: Callable[[], Array], t: Array) -> Array:
 def read_at(a: Array, index: Array, t: Array) -> Array:
     """Return some numbers of an array that no cache holds; CPUs wait for many of them at a time."""
     return in_own_loop(lambda: a.at[index].get(mode="clip"), t)
+
+
+def summable(a: Array, split: Callable[[Array], PyTree]) -> Array:
+    """Return ``a``, a concatenation whose few parts ``split`` returns.  Accelerators add the parts to -0.
+
+    XLA fuses a sum over clients with additions, which change no number, and with no concatenation.
+    """
+    if not 1 < len(jax.tree.leaves(jax.eval_shape(split, a))) <= PARTS:
+        return a
+
+    def added(a: Array) -> Array:
+        total, start = jnp.full_like(a, -0.0), 0
+        for part in jax.tree.leaves(split(a)):
+            around = start, a.size - start - part.size, 0
+            total = total + jax.lax.pad(part.reshape(-1), jnp.asarray(-0.0, a.dtype), [around])
+            start += part.size
+        return total
+
+    whole: Array = on_cpus(lambda a: a, added)(a)
+    return whole

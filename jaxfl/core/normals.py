@@ -79,8 +79,8 @@ def _of_words(high: Array, low: Array, dtype: Any) -> Array:
         return (word >> np.uint32(1)).astype(jnp.int32).astype(kind)
 
     p = half(high) * kind(2.0**-31) + (half(low) * kind(2.0**-62) + kind(2.0**-63))
-    size = quantile(p)
-    return jnp.where((low & np.uint32(1)) == 0, size, -size).astype(dtype)
+    sign = 1 - 2 * (low & np.uint32(1)).astype(jnp.int32)
+    return (sign.astype(kind) * quantile(p)).astype(dtype)
 
 
 def quantile(p: Array) -> Array:

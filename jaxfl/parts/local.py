@@ -57,7 +57,7 @@ class Pull(NamedTuple):
 
     name: str
     init: Callable[[Problem, Array], tuple[PyTree, PyTree]]  # shared, and of each client
-    at: Callable[[Array, Array, PyTree, PyTree, Hyper], Array]  # (x, theta, shared, own, hp)
+    at: Callable[[Array, Array, PyTree, PyTree, Hyper], Array] | None  # (x, theta, shared, own, hp)
     after: Callable[[Array, PyTree, PyTree, Hyper], PyTree]  # (x - theta, shared, own, hp) -> own
     close: Callable[[PyTree, Array, Array, Array, Hyper], PyTree] | None = None  # see Local
     params: tuple[Param, ...] = ()
@@ -67,7 +67,7 @@ class Pull(NamedTuple):
 @made
 def free() -> Pull:
     """No term."""
-    return Pull("free", _no_memory, lambda x, theta, *_: jnp.zeros_like(x), lambda *_: ())
+    return Pull("free", _no_memory, None, lambda *_: ())
 
 
 @made
@@ -130,8 +130,9 @@ def steps(
     instance("estimator", estimator, Estimator, "take estimators.minibatch(sampling.shuffled())")
     instance("mechanism", mechanism, Mechanism, "take mechanisms.noiseless() for no noise")
     instance("pull", pull, Pull, "take local.free() for no pull")
-    sgd = optimizer is None
-    make = optimizer or (lambda hp: optax.sgd(hp["lr"]))
+    sgd, make = optimizer is None, optimizer or (lambda hp: optax.sgd(hp["lr"]))
+    # XLA copies weights out of a flat point in each step, and flat noise into the parts of another
+    noisy = not (mechanism.std is None or mechanism.central or last)
 
     def init(problem: Problem, x: Array) -> tuple[PyTree, PyTree]:
         shared, own = pull.init(problem, x)
@@ -147,25 +148,27 @@ def steps(
         first = 0 if fresh else turns * tau
 
         def seen(a: Array) -> PyTree:
-            return a if sgd else by_leaf(model, a)
+            return a if sgd and (pull.at is not None or noisy) else by_leaf(model, a)
 
-        def step(s: Array, carry: tuple[Array, PyTree, Array]) -> tuple[Array, PyTree, Array]:
-            theta, memory, gradients = carry
+        def step(s: Array, carry: tuple[PyTree, PyTree, Array]) -> tuple[PyTree, PyTree, Array]:
+            leaves, memory, gradients = carry
+            theta = raveled(leaves)
             rows = estimator.sampler.draw(stream, first + s, client.count, problem.m_max, hp)
             rows = Draw(rows.index, rows.weight.astype(x.dtype))
             point = at_point(estimator.gradient, model, (), theta, hp)
             key = jax.random.fold_in(client.points, s)
             g, _ = evaluated(point, rows.weight, client.take(rows), key)
-            g = g + point.public + pull.at(x, theta, shared, own, hp)
-            if not (mechanism.central or last):
+            term = 0 if pull.at is None else pull.at(x, theta, shared, own, hp)
+            g = g + point.public + term
+            if noisy:
                 g = g + normal(jax.random.fold_in(client.noise, s), mechanism, g, hp)
-            update, memory = make(hp).update(seen(g), memory, seen(theta))
-            theta = jnp.asarray(optax.apply_updates(theta, update if sgd else raveled(update)))
-            return theta, memory, gradients + jnp.sum(rows.weight > 0, dtype=jnp.int32)
+            update, memory = make(hp).update(seen(g), memory, leaves)
+            gradients = gradients + jnp.sum(rows.weight > 0, dtype=jnp.int32)
+            return optax.apply_updates(leaves, update), memory, gradients
 
-        start = x, make(hp).init(seen(x)), jnp.int32(0)
-        theta, _, gradients = loop(tau, most, step, start)
-        g = x - theta
+        start = seen(x), make(hp).init(seen(x)), jnp.int32(0)
+        leaves, _, gradients = loop(tau, most, step, start)
+        g = x - raveled(leaves)
         own = pull.after(g, shared, own, hp)
         g = clip(g, hp["update_clip"], model.kernel.smooth) if bounded else g
         g = g + normal(client.noise, mechanism, g, hp) if last else g

@@ -16,13 +16,14 @@ import jax
 import jax.numpy as jnp
 
 from jaxfl.core.derivatives import loop
-from jaxfl.core.fusion import materialized, on_cpus, on_gpus, read_at
+from jaxfl.core.fusion import materialized, on_cpus, on_gpus, read_at, summable
 from jaxfl.core.products import exact
 from jaxfl.core.types import Array, Draw, Hyper, Key, PyTree, Sampler
 from jaxfl.data.samples import samples
 from jaxfl.parts.gradients import evaluated, in_factors
 from jaxfl.parts.storage import recalled, unpacked
 from jaxfl.problems.clipping import clip
+from jaxfl.problems.parameters import by_leaf
 from jaxfl.rounds import blocks
 from jaxfl.rounds.blocks import ClientBlock, Estimate, RoundContext, Some, Work
 from jaxfl.rounds.body import Body
@@ -150,7 +151,8 @@ def own_estimate(body: Body, context: RoundContext) -> Estimate:
             g = kernel.coordinates(weight, factors, batch, index)
             return sum((read_at(v, index, context.t) for v in added), g)
 
-        g = sum(added, kernel.contract(weight, factors, batch))
+        g = kernel.contract(weight, factors, batch)
+        g = sum(added, summable(g, functools.partial(by_leaf, context.problem.model)))
         if body.clip != "example":
             return clip(g, context.hp["clip"], kernel.smooth), first, None
         return g, first, None if kernel.coordinates is None else some

@@ -6,10 +6,11 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jaxfl.core.checks import kind_of
 from jaxfl.core.errors import require
-from jaxfl.core.fusion import in_own_loop, materialized, read_at
+from jaxfl.core.fusion import in_own_loop, materialized, on_cpus, read_at
 from jaxfl.core.products import exact
 from jaxfl.core.records import document_all
 from jaxfl.core.types import Array, Compressor, Draw, Hyper, Info, Key, Mechanism, Message, PyTree
@@ -189,12 +190,28 @@ def added_up(
     """``sum_i weight_i message_i``, or the sum of words; and the number of clamped coordinates."""
     if body.aggregation is None:
         return exact(who.weight, in_full(message, context.x.size)), jnp.int32(0)
-    live = who.weight > 0
+    live = (who.weight > 0)[:, None]
     words, clamped = protect(body, context, who, message)
-    total = jnp.sum(jnp.where(live[:, None], words, 0), axis=0, dtype=words.dtype)
-    clamped = jnp.sum(jnp.where(live[:, None], clamped.reshape(live.size, -1), 0), axis=0)
-    total, clamped = jax.lax.optimization_barrier((total, clamped))  # one kernel adds up both
+    words = jnp.where(live, words, 0)
+    clamped = jnp.where(live, clamped.reshape(live.size, -1), 0)
+    at_once = words.dtype == np.uint32 and clamped.shape == words.shape
+    total, clamped = on_cpus(apart, in_pairs if at_once else apart)(words, clamped)
     return total, jnp.sum(clamped)
+
+
+def apart(words: Array, clamped: Array) -> tuple[Array, Array]:
+    """Sums over clients, (d,) each."""
+    total = jnp.sum(words, axis=0, dtype=words.dtype), jnp.sum(clamped, axis=0)
+    both: tuple[Array, Array] = jax.lax.optimization_barrier(total)  # one kernel adds up both
+    return both
+
+
+def in_pairs(words: Array, clamped: Array) -> tuple[Array, Array]:
+    """:func:`apart`, in the halves of one number: XLA fuses one sum with the noise of messages, not two."""
+    with jax.enable_x64(True):
+        pairs = (words.astype(np.uint64) << np.uint64(32)) | clamped.astype(np.uint64)
+        total = jnp.sum(pairs, axis=0)  # of the words modulo 2^32; no number of clients carries
+        return (total >> np.uint64(32)).astype(np.uint32), total.astype(clamped.dtype)
 
 
 def release(
