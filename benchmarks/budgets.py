@@ -61,6 +61,7 @@ MORE: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "gossip": ("dp_dsgd", {}, {}),
 }
 SWEEP = re.compile(r"sweep of ([\d,]+), (\w+)")
+STORED = ", bfloat16"  # ends the names of cases that store shifts and tables in it
 
 
 class Device(NamedTuple):
@@ -112,26 +113,30 @@ def problem(workload: str) -> jaxfl.Problem:
 
 
 @functools.lru_cache
-def planned(algorithm: str, cells: int) -> tuple[Program, int | None]:
+def planned(algorithm: str, cells: int, storage: str = "exact") -> tuple[Program, int | None]:
     """A square grid of W1, and the coordinates of its messages."""
     side, k = round(math.sqrt(cells)), None if algorithm == "ldp_sgd" else sweeps.W.d // 20
     sigma, lr = (np.geomspace(0.01, most, side).tolist() for most in (0.3, 1.0))
     numbers = {"k": k} if k else {}
     axes = {"sigma": sigma, "lr": lr}
-    grid = sweeps.laid_out(problem("W1"), algorithm, "with_replacement", axes, **numbers)
+    grid = sweeps.laid_out(
+        problem("W1"), algorithm, "with_replacement", axes, storage=storage, **numbers
+    )
     return programs(grid)[0], k
 
 
 def compiled(case: str, device: Any) -> tuple[Any, float, float]:
     """The program of a case; the least bytes and the operations of a round."""
-    name, kind = case.split(" ", 1)
+    name, kind = case.removesuffix(STORED).split(" ", 1)
+    stored = {"storage": "bfloat16"} if case.endswith(STORED) else {}
     w, posed = WORKLOADS[name], problem(name)
     if found := SWEEP.fullmatch(kind):
         cells = int(found[1].replace(",", ""))
-        program, k = planned(found[2], cells)
+        program, k = planned(found[2], cells, **stored)
         made = engine.compiled(program, (1, cells), Options(), [device])
         return made.call, least(w, made.state, k), cells * flops(w, None)
-    chosen, read, hp = ours.posed_for(w, posed, *{**ours.algorithms(w), **MORE}[kind])
+    algorithm, numbers, parts = {**ours.algorithms(w), **MORE}[kind]
+    chosen, read, hp = ours.posed_for(w, posed, algorithm, numbers, {**parts, **stored})
     key = jax.eval_shape(jax.random.key, 0)
     state = jax.eval_shape(lambda *args: chosen.init(*args)[0], key, read, hp)
     home = jax.sharding.SingleDeviceSharding(device)

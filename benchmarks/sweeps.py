@@ -52,10 +52,12 @@ def laid_out(
     sampler: str,
     axes: dict[str, list[float]],
     seeds: int = 1,
+    storage: str = "exact",
     **numbers: float,
 ) -> Grid:
     """The cells of a sweep."""
-    made = jaxfl.algorithm(algorithm, sampler=jaxfl.parts.sampling.sampler(sampler))
+    draws = jaxfl.parts.sampling.sampler(sampler)
+    made = jaxfl.algorithm(algorithm, sampler=draws, storage=storage)
     spans = {name: tuple(values) for name, values in axes.items()}
     fixed = {"clip": W.G, "batch": W.b, "rounds": 10 * T, **numbers}
     return lay_out(made, posed, spans, fixed, seeds, "calibrated", "train")

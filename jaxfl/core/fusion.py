@@ -19,6 +19,7 @@ from jaxfl.core.types import Array, PyTree
 
 __all__ = [
     "LARGEST",
+    "added",
     "in_own_loop",
     "materialized",
     "on_cpus",
@@ -90,20 +91,21 @@ def read_at(a: Array, index: Array, t: Array) -> Array:
 
 
 def summable(a: Array, split: Callable[[Array], PyTree]) -> Array:
-    """Return ``a``, a concatenation whose few parts ``split`` returns.  Accelerators add the parts to -0.
+    """Return ``a``, a concatenation whose few parts ``split`` returns.
 
-    XLA fuses a sum over clients with additions, which change no number, and with no concatenation.
+    XLA fuses a sum over clients with additions, and with no concatenation.
     """
     if not 1 < len(jax.tree.leaves(jax.eval_shape(split, a))) <= PARTS:
         return a
-
-    def added(a: Array) -> Array:
-        total, start = jnp.full_like(a, -0.0), 0
-        for part in jax.tree.leaves(split(a)):
-            around = start, a.size - start - part.size, 0
-            total = total + jax.lax.pad(part.reshape(-1), jnp.asarray(-0.0, a.dtype), [around])
-            start += part.size
-        return total
-
-    whole: Array = on_cpus(lambda a: a, added)(a)
+    whole: Array = on_cpus(lambda a: a, lambda a: added(a, split))(a)
     return whole
+
+
+def added(a: Array, split: Callable[[Array], PyTree]) -> Array:
+    """Parts of a vector, each in its place in zeros of -0: adding these changes no number."""
+    total, start = jnp.full_like(a, -0.0), 0
+    for part in jax.tree.leaves(split(a)):
+        around = start, a.size - start - part.size, 0
+        total = total + jax.lax.pad(part.reshape(-1), jnp.asarray(-0.0, a.dtype), [around])
+        start += part.size
+    return total
