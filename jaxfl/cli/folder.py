@@ -42,6 +42,9 @@ def read(folder: Path, name: str) -> Study:
     if folder.is_dir():
         refuse_older(folder)
     file = folder / CONFIG
+    ours = file.exists() or not any((folder / made).exists() for made in (PLANNED, RESULT))
+    way = "there are run.privacy().card(), run.spent([50]) and, with the same call, resume=True"
+    require(ours, lambda: f"{folder} was made in Python, and is read there", way)
     with reading(file, "run or sweep of this version of jaxfl", "name the folder of one"):
         about = json.loads(file.read_text("utf-8"))
         conforms(CONFIG, about, {"command": str, "words": [str], "assumed": {str: str}})

@@ -61,6 +61,8 @@ ROUNDING = 1e-5  # of a norm in float32
 # how runs end
 DONE = "finished"
 LOST = "diverged: the loss is not finite from round {} on"
+SMOOTHNESS = "; that the smoothness L, which is computed from the data, is public"
+WEIGHTS = "; that the weights of the clients are public"
 SEEDED = "; here the noise follows from seed {} alone: who guesses it can subtract the noise"
 UNCOVERED = "; that nothing of the {} records, whose loss may end the run, is protected"
 # what a limit of a stopping rule reads
@@ -121,12 +123,13 @@ class Record:
         f, v, m = self.facts, self.values, display.between(self.facts.m, self.facts.m_max)
         said = {"run": f"{self.algorithm.name!r} on {self.problem.name!r}, n={f.n}, m={m}, d={f.d}"}
         t, planned = self.log.rounds[-1] if self.log.rounds else 0, int(v["rounds"])
+        priced = stopping.checks(self.settings, planned)  # what a rule may read costs more than eps
         said["round"] = f"round {t} of {max(t, planned)}"
         if self.log.rounds:
             said["loss"] = f"loss {float(self.log.metrics[-1]['loss']):.5g}"
         if not self.standing.claims and "sigma" in v:
             said["privacy"] = "no eps proven"
-        elif {"eps", "delta"} <= v.keys() and t <= planned and not self._exposed():
+        elif {"eps", "delta"} <= v.keys() and t <= planned and not self._exposed() and not priced:
             kind = "calibrated" if self.sources["sigma"].origin is Origin.CALIBRATED else "claimed"
             parts = "user's parts, " * (self.standing.kind == Kind.PROBED)
             kind = ("user's event, " if self.standing.stated else parts) + kind
@@ -227,13 +230,8 @@ class Record:
         def release(more: Mapping[str, Any], rounds: int = rounds) -> AnyEvent:
             return self._released(rounds, more, facts)
 
-        words, proven = report.method, math.isfinite(report.proven)
-        words += honest(self.algorithm, self.values, facts, release) * proven
-        known = self.sources.get("smoothness")
-        if proven and known is not None and known.origin is not Origin.GIVEN:
-            words += ", with the smoothness L computed from the data and treated as public"
-        if proven and facts.groups:
-            words += ", with the clients' weights treated as public"
+        trusted = honest(self.algorithm, self.values, facts, release)
+        words = report.method + trusted * math.isfinite(report.proven)
         if self.standing.kind == Kind.PROBED:
             words += f", with {self.standing.why}"
         if self.standing.kind == Kind.UNTRIED:
@@ -265,7 +263,8 @@ class Record:
                     "noisy losses of the stopping rule; evaluate less often, or give the rule more "
                     "noise (sigma)"
                 )
-        report = report._replace(method=words, assumes=report.assumes + self._assumed())
+        assumed = trusted.replace(", if ", "; that ") + self._assumed()
+        report = report._replace(method=words, assumes=report.assumes + assumed)
         return report._replace(flag=True, note="; ".join(notes)) if notes else report
 
     def spent(self, rounds: Iterable[int], delta: float | None = None) -> np.ndarray:
@@ -310,10 +309,12 @@ class Record:
         )
 
     def _assumed(self) -> str:
-        """What the statement takes for granted because of the stopping rule and of the seed."""
-        other = stopping.uncovered(self.settings)
+        """What the statement takes for granted because of values, of the stopping rule and of the seed."""
+        known, other = self.sources.get("smoothness"), stopping.uncovered(self.settings)
+        computed = known is not None and known.origin is not Origin.GIVEN
+        out = SMOOTHNESS * computed + WEIGHTS * bool(self.facts.groups)
         seeded = "" if self.seed is None else SEEDED.format(self.seed)
-        return UNCOVERED.format(other) * bool(other) + seeded
+        return out + UNCOVERED.format(other) * bool(other) + seeded
 
     def _until(self, rounds: int) -> Any:
         """The event of the first rounds; nothing follows the last phase."""

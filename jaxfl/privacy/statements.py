@@ -43,6 +43,7 @@ LOOSE = 0.01  # a regret above which mu says too little [Gomez et al., 2025]
 SHARP = 1e-4  # relative: how far mu may be above the least one
 POINTS = 128  # of a profile that a card carries, besides eps = 0
 MOST = 1 << 15  # places where a curve is looked at
+TOLD = 1e-15  # the least regret of a curve that is not Gaussian, which floats may not tell from 0
 
 
 class Card(NamedTuple):
@@ -216,7 +217,7 @@ def _numbers(
     exact, curve = closed_form(event, method), profile(event, floor, method)
     mu = gaussian_above(curve, top) if exact is None else exact
     rates = {fpr: power(curve, top, fpr) if exact is None else gdp_power(mu, fpr) for fpr in FPR}
-    lost = regret(curve, top, mu) if exact is None else 0.0
+    lost = max(regret(curve, top, mu), TOLD) if exact is None else 0.0
     eps = np.linspace(0.0, top, POINTS + 1)
     points = zip(eps.tolist(), np.asarray(curve(eps)).tolist(), strict=True)
     return mu, lost, rates, tuple(points)

@@ -370,11 +370,15 @@ def _worth(cells: pandas.DataFrame, by_eps: bool) -> tuple[str, bool]:
     proven, unproven = cells["proven_eps"], bool(np.isinf(cells["proven_eps"]).any())
     said = ["proven", "stated by the user, not proven", "proven if parts are as declared"]
     how = next((said[i] for i in (1, 2) if (cells["stated"] == i).any()), said[0])
-    words = f"ε {how}" if by_eps or proven.isna().all() else f"ε = {span(proven.dropna())} {how}"
+    words = (
+        f"ε {how}"
+        if by_eps or proven.isna().all()
+        else f"ε = {span(proven.dropna(), bounds=3)} {how}"
+    )
     words = "no ε proven" if unproven else words
     red = (cells["flag"] | unproven) & np.isfinite(cells["claimed_eps"])
     if red.any():
-        at = "" if unproven else f" for ε = {span(proven[red])}"
+        at = "" if unproven else f" for ε = {span(proven[red], bounds=3)}"
         words += f"; its paper's formula gives {span(cells['claimed_eps'][red])}{at}"
     return words, how == said[0] and not unproven
 

@@ -280,7 +280,7 @@ def _note(grid: Grid, found: Grid, rule: Criterion, over: tuple[str, ...], lost:
         said.append(SHARED)
     elif priced:
         every = cells["eps_of_choice"][proven]
-        eps, many = span(every), span(cells["candidates"][proven] * seeds)
+        eps, many = span(every, bounds=4), span(cells["candidates"][proven] * seeds)
         each = ", which the table has of each row" * (every.nunique() > 1)
         way = ", and with them the choice," if held else ", and no choice among them,"
         of = " for the training records" * bool(held)

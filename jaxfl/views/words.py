@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from jaxfl.privacy.claims import above
+
 __all__ = ["NAMES", "SYMBOLS", "estimate", "in_units", "number", "prefix", "span"]
 
 SYMBOLS = {"eps": "ε", "omega": "ω", "delta": "δ", "sigma": "σ", "shift": "γ"}
@@ -33,9 +35,10 @@ def number(value: float, digits: int = 4) -> str:
     return f"{value:.0f}" if "e" in text and 1 < abs(value) < 1e6 else _short(text)
 
 
-def span(values: Any) -> str:
-    """The smallest to the largest of some numbers."""
-    low, high = number(np.min(values), 3), number(np.max(values), 3)
+def span(values: Any, *, bounds: int = 0) -> str:
+    """The smallest to the largest of some numbers; upper bounds are rounded up to ``bounds`` digits."""
+    ends = [float(np.min(values)), float(np.max(values))]
+    low, high = (number(above(v, bounds), bounds) if bounds else number(v, 3) for v in ends)
     return low if low == high else f"{low} to {high}"
 
 

@@ -15,14 +15,14 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
-from told import SYNTHETIC, Shell
+from told import SYNTHETIC, Shell, refused
 
 import jaxfl
 from jaxfl.algorithms.defaults import defaults
 from jaxfl.algorithms.registry import ALGORITHMS
 from jaxfl.algorithms.resolution import planned
 from jaxfl.algorithms.roles import BY_NAME
-from jaxfl.cli import COMMANDS, compute, explained, main
+from jaxfl.cli import COMMANDS, compute, explained, folder, main
 from jaxfl.cli.interrupt import Interrupts
 from jaxfl.cli.options import Counts, Session, Setup, options
 from jaxfl.cli.parser import SAID
@@ -440,6 +440,11 @@ MISTAKES = {
     "run ldp_sgd --choose-by loss": "--choose-by is an option of `jaxfl sweep`",
     "run --seeds 2": "--seed has 2 values",
 }
+
+
+def test_a_folder_of_python_is_not_taken_for_none(tmp_path: Path) -> None:
+    (tmp_path / "result.nc").touch()
+    refused(lambda: folder.read(tmp_path, "run"), r"was made in Python.*run\.privacy\(\)\.card\(\)")
 
 
 @pytest.mark.parametrize("words", MISTAKES)

@@ -201,3 +201,14 @@ def test_a_seed_that_others_may_guess_is_named(given: dict[str, Any]) -> None:
     file = results.assumed(results.config(run.dataset()))
     for words in (str(run.privacy()), str(run.privacy().card()), file):
         assert (SEEDED.format(3) in words) == ("seed" in given and "key" not in given)
+
+
+@pytest.mark.parametrize(("given", "public"), [({}, True), ({"smoothness": 1.0}, False)])
+def test_a_smoothness_that_data_give_is_assumed_to_be_public(
+    given: dict[str, Any], public: bool
+) -> None:
+    report = jaxfl.simulate("dp_srm", a_problem(), rounds=2, eps=2.0, seed=3, **given).privacy()
+    for words in (str(report), str(report.card())):
+        assert (
+            "that the smoothness L, which is computed from the data, is public" in words
+        ) == public

@@ -167,6 +167,7 @@ def test_noisy_losses_that_cost_more_than_was_asked_for_are_named(sigma: float, 
     rule = {"loss": -50.0, "bound": 4.0, "sigma": sigma}
     run = ran(8, stop=rule, sigma=None, eps=4.0, eval_every=2)
     report = run.privacy()
+    assert "calibrated" not in repr(run)  # for another eps
     named = "the 8 rounds have 4, and" in report.note and "3 noisy losses" in report.note
     assert (named, "evaluate less often" in report.note) == (dear, dear)
     assert (f"{above(report.proven):.4g} with" in report.note) == (report.proven > 4.1) == dear

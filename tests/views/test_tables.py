@@ -22,7 +22,7 @@ from jaxfl.views.cells import IN_SHORT, Grid, final, restrict
 from jaxfl.views.selection import select
 from jaxfl.views.statements import cards, trade_off
 from jaxfl.views.tables import BROKEN, FLAG, UNPROVEN, Column, Estimate, Table, compare, table
-from jaxfl.views.words import estimate, number, prefix
+from jaxfl.views.words import estimate, number, prefix, span
 
 pytestmark = pytest.mark.once
 
@@ -269,6 +269,11 @@ def test_latex_has_the_columns_that_are_named_or_that_differ() -> None:
     one = Table("t", tuple(c._replace(values=c.values[:1]) for c in found.columns))
     assert r"a & $\delta$ & b \\" in one.latex()  # a single row has all
     refused(lambda: found.latex(["B"]), "columns = 'B' must be one of a, d, b")
+
+
+def test_bounds_are_rounded_up_also_in_notes() -> None:
+    assert span([9.350505, 19.24412792], bounds=4) == "9.351 to 19.25"
+    assert span([9.350505, 19.24412792]) == "9.35 to 19.2"
 
 
 def test_no_claim_is_printed_without_the_proof() -> None:
