@@ -298,14 +298,15 @@ def _described(name: str, body: AnyBody) -> tuple[tuple[str, str], ...]:
     """The names of the parts, for the record; and whose word the bits of messages are, if not jaxfl's."""
     absent = {"local": "none", "aggregation": "plain_sum"}
     counts = body.compressor if body.aggregation is None else body.aggregation
-    known = provenance.own_bits(counts) and provenance.own_body(body)
+    ours = provenance.own_body(body)
+    known, where = provenance.own_bits(counts) and ours, "" if ours else ", in a round of your own"
     return (
         *((role, getattr(part, "name", absent.get(role, ""))) for role, part in body.roles.items()),
         ("clip", body.clip),
         ("noise", body.noise),
         *((("clipping", body.clipping),) if body.clipping != "hard" else ()),
         *_storage(name, body),
-        *(() if known else (("bits", f"as {counts.name!r} declares, unchecked"),)),
+        *(() if known else (("bits", f"as {counts.name!r} declares{where}, unchecked"),)),
     )
 
 

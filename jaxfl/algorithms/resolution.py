@@ -244,10 +244,13 @@ def _calibrated(
     if "delta" not in values:
         raise InputError(f"eps = {eps:g} needs delta, which nothing sets: give it.")
     if not algorithm.per_record and "gradient_bound" not in values:
+        ways = ["clip every example or whole clients"]
+        ways += ["give gradient_bound"] if "gradient_bound" in algorithm.names else []
+        ways += ["give {noise} for the paper's formula"] if algorithm.formula is not None else []
         raise InputError(
-            "clipping only the batch's mean bounds no record's influence, so no noise can be "
-            f"calibrated for eps = {eps:g}",
-            "give gradient_bound, {noise} for the paper's formula, or sigma",
+            "A record may move all of a batch's clipped mean, so no noise can be calibrated for "
+            f"eps = {eps:g} where clip = 'batch'",
+            f"{', '.join(ways)}, or give sigma",
             suggested={"noise": "paper"},
         )
     with blamed(f"The event of {algorithm.name!r}"):

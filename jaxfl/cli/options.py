@@ -136,8 +136,8 @@ class Setup:
       --graph NAME              network of an algorithm without a server: complete, ring, grid or
                                 erdos_renyi:P,SEED
       --clip-mode HOW           example (default) clips each example's gradient; client clips what a client
-                                sends, and protects all of its records; batch clips the same, and gives
-                                no per-record privacy unless --gradient-bound is given
+                                sends, and protects all of its records; batch clips the same, and has
+                                no eps, but with a gradient_bound that some algorithms take
       --clipping HOW            hard scales what is longer than the bound G to G; smooth scales everything
                                 by G/(G + norm) (default: smooth for porter_*, else hard)
       --noise HOW               calibrated (default) takes the least noise for which an accountant proves

@@ -1226,7 +1226,7 @@ class Algorithm(NamedTuple):
         needs: names of the hyper-parameters that rounds require.
         reads: names of those that rounds read; None: all.
         parts: (role, name) of each part, for the record.
-        per_record: False: clip="batch", which bounds no single record's influence.
+        per_record: False: clip="batch", where a record may move all of a clipped mean.
         cohort: (key, t, n, hp) -> the clients of round t of the run with this key; None: not known.
         body: what init and round are made of; None: not known.
     """

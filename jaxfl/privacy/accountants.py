@@ -198,8 +198,8 @@ def _bounds(event: AnyEvent, method: str | None) -> list[Bound]:
     for part in plain:
         if math.isinf(getattr(part.sensitivity, "clip", 0.0)):
             whole = isinstance(part.sensitivity, Mean) and math.isfinite(part.sensitivity.whole)
-            clip = "clipping only the batch's mean" if whole else "clip = inf"
-            return [_nothing(f"{clip} bounds no single record's influence")]
+            mean = "a record may move all of a batch's clipped mean: clip='client' states an eps for that"
+            return [_nothing(mean if whole else "clip = inf bounds no record's influence")]
         if part.sigma == 0:
             return [_nothing("no noise")]
     if any(isinstance(part.sensitivity, OnRing) for part in plain):

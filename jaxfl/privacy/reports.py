@@ -52,8 +52,9 @@ class Report(NamedTuple):
     @property
     def multiplier(self) -> float | None:
         """The noise multiplier of DP-SGD: sigma over the norm of a drawn record's share, G/b for the
-        mean of a batch.  None where releases have several, and where shares are bounded otherwise."""
-        every = list(plain_events(self.event))
+        mean of a batch.  None where releases have several, where shares are bounded otherwise, and where
+        nothing is proven."""
+        every = [] if math.isinf(self.proven) else list(plain_events(self.event))
         shares = [
             e.sensitivity.X(e.sampling) if isinstance(e.sensitivity, Mean) else 0 for e in every
         ]

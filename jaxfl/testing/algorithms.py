@@ -104,6 +104,9 @@ def check_algorithm(
             done.append(name)
         except DoesNotApply as why:
             left[name] = str(why)
+    body = one.algorithm.body
+    if body is not None and not own_body(body):
+        left["bits"] = "messages of a round of your own count as its compressor declares"
     return Checked(tuple(done), left)
 
 

@@ -133,8 +133,17 @@ def test_what_is_proven_is_the_event_of_the_bound() -> None:
     given = {"eps": 3.0, "lr": 0.1, "clip": 1.5}
     plan = planned(batch_clipping("ldp_gd"), plan.problem, 7, gradient_bound=20.0, **given)
     assert plan.eps(plan.values["delta"]) == pytest.approx(3.0, rel=1e-3)
-    words = "give gradient_bound, noise='paper'"
+    words = "give gradient_bound, give noise='paper' for"
     refused(lambda: planned(batch_clipping("ldp_gd"), plan.problem, 7, **given), words)
+
+
+def test_a_mean_that_is_clipped_alone_has_neither_eps_nor_multiplier() -> None:
+    report = jaxfl.simulate(
+        batch_clipping("ldp_gd"), a_problem(), rounds=2, sigma=3.0, lr=0.1
+    ).privacy()
+    assert math.isinf(report.proven)
+    assert report.multiplier is None
+    assert "clip='client' states an eps for that" in report.method
 
 
 def largest_by_hand(problem: jaxfl.Problem, x: Any) -> float:

@@ -128,7 +128,10 @@ test_impossible_questions_are_refused = refusals(
     (lambda: sigma_for(event(), 0.0, 1e-5), "eps = 0.0"),
     (lambda: sigma_for(event(), 1.0, 1.0), "delta = 1.0"),
     (lambda: sigma_for(NoClaim("not noised"), 1.0, 1e-5), "not noised"),
-    (lambda: sigma_for(event(estimator=batch_clipped(clip=1.0)), 1.0, 1e-5), "the batch's mean"),
+    (
+        lambda: sigma_for(event(estimator=batch_clipped(clip=1.0)), 1.0, 1e-5),
+        "a batch's clipped mean",
+    ),
     (lambda: sigma_for(event(estimator=Mean(math.inf)), 1.0, 1e-5), "clip = inf bounds"),
     (lambda: rounds_for(event(sigma=1e-3), 1.0, 1e-5), "does not allow one round"),
     (lambda: batch_for(event(sigma=1e-4), 1.0, 1e-5), "all 1000 records"),

@@ -130,6 +130,13 @@ def test_what_no_attack_tried_is_left() -> None:
     assert "cannot be attacked" in found.left["attack"]
 
 
+@pytest.mark.parametrize("own", [False, True])
+def test_bits_of_a_round_of_ones_own_are_not_checked(own: bool) -> None:
+    algorithm = loud() if own else made(stated, **FULL)
+    found = check_algorithm(algorithm, a_problem(), 4, leave_out=tuple(CHECKS))
+    assert ("bits" in found.left) == own
+
+
 def test_what_is_left_out_is_told() -> None:
     others = tuple(name for name in CHECKS if name not in ("counts", "attack"))
     found = check_algorithm("fedgd", a_problem(), 4, lr=0.2, clip=2.0, leave_out=others)
