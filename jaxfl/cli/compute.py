@@ -162,8 +162,8 @@ def ended(place: Path, where: Sequence[str] = ()) -> Record:
     """The run of a folder, or one of a setting of its sweep: nothing is computed or written there."""
     check_begun(place)
     name = "sweep" if folders.kind_of(place) == "sweep" else "run"
-    require(name == "sweep" or not where, "--where is for sweeps", "leave it out")
     made = _Grid(folders.read(place, name))
+    require(name == "sweep" or not where, "--where is for sweeps", "leave it out")
     way = f"continue it with {folders.again(name, place)}"
     require((place / RESULT).exists(), lambda: f"The {name} of {place} has not ended", way)
     with computing(made.study.setup, quiet=True):

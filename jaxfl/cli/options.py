@@ -149,8 +149,10 @@ class Setup:
                                 precision
 
     loop:
-      --eval-every E            evaluate after every E rounds (default: between 3 and 100 evaluations, as
-                                many as take a tenth of the work; 0: only at the start and the end)
+      --eval-every E            evaluate after every E rounds (default: as often as a tenth of the work
+                                allows, between 3 and 100 times, but at least 20 times where these take
+                                about a second or less, whatever their share; 0: only at the start and the
+                                end)
       --metrics-on DATA         data on which loss and accuracy are measured: train (default), test or
                                 validation; no proof covers metrics on train
       --matmul-precision HOW    precision of products in forward and backward passes: default lets GPUs

@@ -10,7 +10,7 @@ from inspect import signature
 from pathlib import Path
 from typing import Any
 
-from jaxfl.algorithms.registry import ALGORITHMS, algorithm
+from jaxfl.algorithms.registry import ALGORITHMS, OF_A_FILE, algorithm
 from jaxfl.audits import questions
 from jaxfl.audits.attack import audit
 from jaxfl.audits.calculators import CALCULATORS
@@ -20,7 +20,7 @@ from jaxfl.cli.parser import Once, Parser, hyper_parameters
 from jaxfl.cli.report import REFUTED, print_json
 from jaxfl.cli.written import flag
 from jaxfl.core.errors import InputError, require
-from jaxfl.core.params import closest, reads, whole
+from jaxfl.core.params import closest, known, reads, whole
 from jaxfl.privacy.accountants import STATUS
 from jaxfl.privacy.claims import Condition
 from jaxfl.privacy.events import protects
@@ -263,7 +263,7 @@ def _account(name: str, **given: Any) -> dict[str, Any]:
         alone = f"--where is for the folder of a sweep, and there is no folder {name}"
         require("where" not in given, alone)
         if name.replace("-", "_").lower() not in (*questions.names(), *ALGORITHMS):
-            words = closest("algorithm or question", name, questions.names())
+            words = closest("algorithm or question", name, questions.names(), OF_A_FILE)
             raise InputError(f"There is no folder {name}, and {words[0].lower()}{words[1:]}")
         return questions.account(name, **given)
     others = ", ".join(flag(each) for each in sorted(given.keys() - {"rounds", "delta", "where"}))
@@ -282,6 +282,7 @@ def _audit(name: str, **given: Any) -> dict[str, Any]:
 
     finite = given.get("eps") != math.inf
     require(finite, "--eps inf must be finite", "for no noise give --sigma 0")
+    known("algorithm", name, ALGORITHMS, OF_A_FILE)
     parts = {role: given.pop(name) for name, role in EXCHANGED.items() if name in given}
     counts: dict[str, Any] = {
         n: whole(n, given.pop(n, usual), least) for n, (usual, least) in COUNTS.items()
@@ -297,7 +298,9 @@ def _audit(name: str, **given: Any) -> dict[str, Any]:
 def _value(name: str, text: Any) -> Any:
     """A number, true or false, or a text where the option takes one."""
     if isinstance(text, str) and reads(text):
-        return int(text) if text.lstrip("+-").isdigit() else float(text)
+        plus = text.startswith("+")  # as if it were added
+        require(not plus, "must have no plus sign", f"write {text[1:]}", **{flag(name): text})
+        return int(text) if text.lstrip("-").isdigit() else float(text)
     found = {"true": True, "false": False}.get(str(text).lower(), text)
     word = name in TEXTS or isinstance(found, bool)
     require(word, "must be a number", **{flag(name): text})

@@ -423,7 +423,13 @@ def _announced(
     left = [(planned.chunks[n], planned.program(n)) for n in todo]
     works = [work(program, chunk) for chunk, program in left]
     rounds, seen = sum(r for r, _ in works), sum(e for _, e in works)
-    every = sum(work(program, chunk._replace(every=1))[1] for chunk, program in left)
+
+    def seen_with(every: int) -> float:
+        return sum(work(program, chunk._replace(every=every))[1] for chunk, program in left)
+
+    every = seen_with(1)
+    first = math.ceil(every / max(rounds, 1.0))  # but for the first evaluation of each run
+    fewer = range(first, 2 * first + 1, max(1, first // 8)) if seen > rounds else ()
     runs = sum(chunk.runs for chunk, _ in left)
     seeds, lines = defaultdict[int, set[int]](set), {}
     for chunk, program in left:
@@ -443,4 +449,5 @@ def _announced(
         runs,
         seen / max(rounds + seen, 1.0),
         (rounds + every) / max(rounds + seen, 1.0),
+        next((each for each in fewer if seen_with(each) <= rounds), None),
     )

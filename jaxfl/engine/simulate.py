@@ -226,7 +226,8 @@ def simulate(
     [:func:`jaxfl.privacy.best_of`].
 
     Metrics are computed at round 0, every ``eval_every`` rounds (0: only at both ends) and at the last;
-    by default 3 to 100 times, as often as a tenth of the work or some hundredths of a second allow.
+    by default 3 to 100 times, as often as a tenth of the work or some hundredths of a second allow, but
+    at least 20 times where these take about a second or less, whatever their share.
     ``metrics`` adds functions of (problem, x).  Metrics are exact functions of the training data, which
     no proof covers, unless ``metrics_on="test"`` or ``"validation"`` takes them on data that are not
     protected.  ``stop`` ends the run before its last round, once a limit is reached:

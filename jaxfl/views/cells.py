@@ -305,7 +305,8 @@ def relabelled(ds: xarray.Dataset, labels: Mapping[str, str]) -> xarray.Dataset:
     texts = {
         n: [*map(str, grid.ds[n].values)] for n in grid.axes if grid.ds[n].dtype.kind in "bOUT"
     }
-    known = [*itertools.chain(*texts.values()), *grid.axes, *grid.metrics()]
+    known = [*itertools.chain(*texts.values()), *grid.axes, *grid.metrics(), "uplink_bits"]
+    known += [n.split("_", 1)[1] for n in grid.cells if n.startswith(("chosen_", "used_"))]
     for old in labels:
         require(old in known, closest("algorithm, axis or metric in this sweep named", old, known))
     new = {name: [labels.get(v, v) for v in values] for name, values in texts.items()}

@@ -42,6 +42,7 @@ STYLED = 4  # values that line styles tell apart
 SHADED = 24  # values that colours tell apart where there is one algorithm
 SAME = 0.02  # relative difference up to which settings have the same gradients in a round
 FRONT = "Pareto front"
+ALL = "All pictures"  # of notes
 CROSS = "A cross: the first of the seeds diverged."
 ABREAST = 2.3  # inches: panels of one eps stand side by side where each has as many
 NOISE = ("eps", "delta", "sigma", "noise_constant")  # of which other notes tell
@@ -67,30 +68,52 @@ def draw(
 ) -> list[Path]:
     """Write the :func:`figures`, which take the ``options``; returns the files' names.
 
-    The names begin with numbers, the headline's with 1; ``notes.txt`` has the notes in full, those
-    of all pictures once, at its end.
-    Pictures of these formats that an earlier call left in the folder are replaced.
+    The names begin with numbers, those that they have without ``only``, the headline's with 1;
+    ``notes.txt`` has the notes in full, those of all pictures once, at its end.
+    Pictures of these formats that an earlier call left in the folder are replaced; with ``only`` those of
+    other names stay, with their notes.
     """
     for name in formats or [""]:
         choice("format", name, ink.FORMATS)
     drawn, place, files = figures(ds, **options), Path(folder), list[Path]()
-    if is_sweep(ds):
-        drawn = {f"{i}-{name}": figure for i, (name, figure) in enumerate(drawn.items(), 1)}
+    only, sweep = options.get("only"), is_sweep(ds)
+    every = figures(ds, **{**options, "only": None}) if sweep and only is not None else drawn
+    number = {name: f"{i}-{name}" if sweep else name for i, name in enumerate(every, 1)}
     for name, figure in drawn.items():
-        files += ink.save(figure, place, name, formats)
+        files += ink.save(figure, place, number[name], formats)
+    again = {path.name.partition("-")[2] for path in files}
     for path in place.glob("[0-9]*-*"):
-        own = re.fullmatch(r"\d+-(front|map|curves)-.*", path.name)
-        if own and path.suffix[1:] in formats and path not in files:
+        own = re.fullmatch(r"\d+-((front|map|curves)-.*)", path.name)
+        gone = own and path.suffix[1:] in formats and path not in files
+        if own and gone and (only is None or own[1] in again):
             path.unlink()
-    if is_sweep(ds):
+    if sweep:
+        said = {
+            number[name]: [*map(plain, str(figure.get_label()).splitlines())]
+            for name, figure in drawn.items()
+        }
         files.append(place / "notes.txt")
-        said = {name: str(figure.get_label()).splitlines() for name, figure in drawn.items()}
-        every = set.intersection(*map(set, said.values())) if len(said) > 1 else set()
-        parts = [(name, [note for note in own if note not in every]) for name, own in said.items()]
-        parts += [("All pictures", [n for n in said.popitem()[1] if n in every])] * bool(every)
-        text = "\n".join("\n".join([name, *map(plain, own), ""]) for name, own in parts)
-        replace(files[-1], lambda file: file.write(text.encode()))
+        _write_notes(files[-1], said if only is None else _others(files[-1]) | said)
     return files
+
+
+def _write_notes(file: Path, said: Mapping[str, Sequence[str]]) -> None:
+    """Write the notes of pictures, those of all of them once, at the end."""
+    said = dict(sorted(said.items(), key=lambda item: int(item[0].partition("-")[0])))
+    every = set.intersection(*map(set, said.values())) if len(said) > 1 else set()
+    parts = [(name, [note for note in own if note not in every]) for name, own in said.items()]
+    parts += [(ALL, [note for note in said.popitem()[1] if note in every])] * bool(every)
+    text = "\n".join("\n".join([name, *own, ""]) for name, own in parts)
+    replace(file, lambda out: out.write(text.encode()))
+
+
+def _others(file: Path) -> dict[str, list[str]]:
+    """The notes that an earlier call wrote of pictures that are still there."""
+    text = file.read_text("utf-8") if file.exists() else ""
+    said = {name: own for name, *own in (part.splitlines() for part in text.split("\n\n") if part)}
+    every = said.pop(ALL, [])
+    there = {path.stem for path in file.parent.glob("[0-9]*-*")}
+    return {name: own + every for name, own in said.items() if name in there}
 
 
 def figures(
@@ -636,7 +659,7 @@ def _curves(grid: Grid, rule: Criterion, on: Sheet, setting: list[str]) -> Figur
     spread = "" if grid.per_client(rule.metric) else "Bands: standard error"
     notes += [OF_CLIENTS] * (not spread) + _spent(rows, alongs)
     notes = _notes(grid, found.cells, setting, spread, CROSS * cut, *notes)
-    what = f"The {name} against {' and '.join(ALONG[along] for along in alongs)} so far."
+    what = f"The {name} against {' and '.join(called(grid.ds, one) for one in alongs)} so far."
     return _finished(ink.picture(on, panels, notes), what, grid, found.cells)
 
 
@@ -648,7 +671,12 @@ def across(ds: xarray.Dataset, along: str) -> tuple[float, str]:
     if along == "round":
         return 1.0, along
     scale, unit = prefix(ds[along].values, "bit" if along == "uplink_bits" else "")
-    return scale, ALONG[along] + f" ({unit})" * bool(unit)
+    return scale, called(ds, along) + f" ({unit})" * bool(unit)
+
+
+def called(ds: xarray.Dataset, along: str) -> str:
+    """The words for what is drawn against, or the user's."""
+    return str(results.config(ds).get("labels", {}).get(along) or ALONG[along])
 
 
 def scaled(metric: str) -> bool | None:

@@ -365,8 +365,9 @@ def _metrics(grid: Grid, shown: Sequence[str], rule: Criterion) -> list[Column]:
     totals = estimates(grid.ends("uplink_bits"))
     means = [value.mean for value in totals]
     scale, unit = prefix(means, "bit")
+    uplink = grid.about.get("labels", {}).get("uplink_bits") or "uplink"
     differ = any(value.error > 0 for value in totals)
-    bits = Column("uplink_bits", f"uplink ({unit})", totals if differ else means, scale)
+    bits = Column("uplink_bits", f"{uplink} ({unit})", totals if differ else means, scale)
     out = [Column(name, head, estimates(grid.ends(name))) for name, head in heads.items()]
     return [*out, *[bits] * bool(grid.cells["n"].max() > 1)]  # one client sends nothing
 

@@ -57,6 +57,17 @@ def test_show_a_part(sweep: Path, tmp_path: Path, shell: Shell) -> None:
     assert r"loss & algorithm & protects \\" in (tmp_path / "a.tex").read_text()
 
 
+def test_labels_of_what_was_chosen_and_of_the_uplink(
+    sweep: Path, tmp_path: Path, shell: Shell
+) -> None:
+    names = ("--label", "lr=eta", "uplink_bits=sent", "--latex", tmp_path / "a.tex")
+    text = shell("show", sweep, *names).out
+    for said in (text, (tmp_path / "a.tex").read_text()):
+        assert "best eta" in said
+        assert "sent (" in said
+        assert "uplink" not in said
+
+
 def test_show_a_target(sweep: Path, tmp_path: Path, shell: Shell) -> None:
     file = tmp_path / "a.csv"
     words = ("--target-loss", 0.8, "--bandwidth", "1e6", "--latency", 0.5, "--csv", file)
@@ -112,8 +123,20 @@ def test_plot_a_sweep(sweep: Path, tmp_path: Path, shell: Shell) -> None:
     assert set(files) == set((tmp_path / "a").iterdir())
     assert "by the lowest final loss" in " ".join(files[-1].read_text().split())
     words = ("--for", "slides", "--width", "4", "--no-note", "--only", "curves-loss", "--title=")
+    before = files[-1].read_text()
     drawn, notes = shell("plot", sweep, "--out", tmp_path / "a", *words).out.split()
-    assert {Path(drawn), Path(notes)} == set((tmp_path / "a").iterdir())
+    assert [Path(drawn).name[2:], Path(notes)] == ["curves-loss.png", files[-1]]
+    assert {*files, Path(drawn)} == set((tmp_path / "a").iterdir())  # other names stay
+    kept = Path(notes).read_text()
+    assert kept.startswith(before.partition("\n\n")[0])
+    mine = ("--metric", "test_accuracy", "--only", "curves-test_accuracy", "--out", tmp_path / "a")
+    again, _ = shell("plot", sweep, *mine, "--label", "lr=eta", "uplink_bits=sent").out.split()
+    assert Path(again) == files[2]  # by the number that it has among all
+    assert "against round and sent so far" in Path(notes).read_text()
+    Path(drawn).unlink()
+    shell("plot", sweep, *mine)
+    assert "curves-loss" not in Path(notes).read_text()
+    drawn, notes = shell("plot", sweep, "--out", tmp_path / "b", *words).out.split()
     assert imread(drawn).shape[1] == 1200
     assert "by the lowest final loss" in " ".join(Path(notes).read_text().split())
 
