@@ -137,8 +137,8 @@ def run_plot(words: Sequence[str]) -> None:
       --metric NAME ...         draw these metrics, three pictures or fewer for each (default: two, that
                                 of --choose-by, on test data if it chose on validation data, and an
                                 accuracy, or the loss if the first is an accuracy)
-      --only NAME ...           draw these pictures alone, such as front-loss, map-loss or curves-loss; those
-                                of other names that are in the folder stay
+      --only NAME ...           draw these pictures alone, such as front-loss, map-loss or curves-loss, and
+                                keep those of other names that are in the folder
       --for MEDIUM              paper (default), slides or notebook: their widths differ, and the last two
                                 have a title
       --width INCHES            width of the pictures; their type stays as large

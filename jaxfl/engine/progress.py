@@ -37,7 +37,9 @@ class Plan(NamedTuple):
     left: int  # runs, those to continue included
     evaluation: float  # share of the evaluations in the counted work that is left
     each: float  # times this work, if each round were evaluated
-    half: int | None  # eval_every with which evaluations take half of it or less; None: they do, or none does
+    half: (
+        int | None
+    )  # eval_every with which evaluations take half or less; None: they do, or none does
 
     def __repr__(self) -> str:
         """The text that `--plan` prints."""
@@ -57,7 +59,8 @@ class Plan(NamedTuple):
         )
         if self.finished:
             left = f"done: {self.finished:,} of {plural(self.runs, 'run')}; left: {left}"
-        way = f"; {self.half} makes them half or less" if self.half else ""
+        fresh = self.half and not self.finished and not self.continued  # others keep their rounds
+        way = f"; {self.half} makes them half or less" if fresh else ""
         share = f"evaluations (see eval_every{way}) are about {self.evaluation:.0%} of the work"
         share += f", which grows {self.each:.2g}-fold with one in each round" * (self.each > 1.05)
         return "\n".join((left, f"{share}; {result}", *self.programs))

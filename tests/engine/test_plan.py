@@ -53,6 +53,23 @@ def programs_of(algorithm: Any, problem: Any, **given: Any) -> list[Program]:
     return programs(lay_out(algorithm, problem, axes, fixed, 1, "calibrated", "train"))
 
 
+@pytest.mark.parametrize(
+    ("rounds", "often", "half"),
+    [(400, 1, True), (400, None, True), (400, 0, False), (24, 1, False)],  # of 24, two are too many
+)
+def test_a_plan_names_evaluations_that_are_half_of_the_work(
+    rounds: int, often: int | None, half: bool
+) -> None:
+    given: Any = {"rounds": rounds, "batch": 1}
+    plan = plan_of("ldp_sgd", **given, eval_every=often)
+    assert (plan.evaluation > 0.5) == (half or rounds == 24)
+    assert (plan.half is not None) == half == ("makes them half or less" in repr(plan))
+    if half:
+        fewer = plan_of("ldp_sgd", **given, eval_every=plan.half)
+        assert (fewer.evaluation <= 0.5, fewer.half) == (True, None)
+        assert "half or less" not in repr(plan._replace(finished=1))
+
+
 # --- programs ------------------------------------------------------------------------------------
 
 
