@@ -201,7 +201,7 @@ def added_up(
 
 def apart(words: Array, clamped: Array) -> tuple[Array, Array]:
     """Sums over clients, (d,) each."""
-    total = jnp.sum(words, axis=0, dtype=words.dtype), jnp.sum(clamped, axis=0)
+    total = tuple(jnp.sum(a, axis=0, dtype=a.dtype) for a in (words, clamped))
     both: tuple[Array, Array] = jax.lax.optimization_barrier(total)  # one kernel adds up both
     return both
 

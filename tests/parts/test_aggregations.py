@@ -42,6 +42,7 @@ from jaxfl.parts.sampling import (
 )
 from jaxfl.privacy.gaussian import gdp_delta, gdp_mu
 from jaxfl.rounds import transcript
+from jaxfl.rounds.messages import apart, in_pairs
 
 pytestmark = pytest.mark.once
 
@@ -450,3 +451,18 @@ test_mistakes_are_explained = refusals(
     (deaf(dropout=1.0, threshold=2), "at least 0 and below 1"),
     (deaf(threshold=2), "needs dropout"),
 )
+
+
+@pytest.mark.parametrize("double", [False, True])
+def test_sums_in_pairs_are_sums_apart(double: bool) -> None:
+    """Of words modulo 2^32 and of flags, in both precisions."""
+    words = np.random.default_rng(0).integers(0, 1 << 32, (300, 5), np.uint32)
+    flags = (words % 3 == 0).astype(np.int32)
+    with jax.enable_x64(double):
+        one, other = (f(jnp.asarray(words), jnp.asarray(flags)) for f in (apart, in_pairs))
+    for a, b, expected in zip(
+        one, other, (words.sum(axis=0, dtype=np.uint32), flags.sum(axis=0)), strict=True
+    ):
+        assert a.dtype == b.dtype
+        np.testing.assert_array_equal(a, expected)
+        np.testing.assert_array_equal(b, expected)
