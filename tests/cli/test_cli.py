@@ -234,7 +234,7 @@ def test_diverging_is_reported(tmp_path: Path, shell: Shell) -> None:
     assert "best" not in shown.out  # a loss on the way there is no result
     last = shown.err.splitlines()[-1]
     assert last.startswith("jaxfl: soteriafl_sgd on synthetic diverged: the loss is not finite")
-    assert last.endswith(": take a smaller --lr.")
+    assert last.endswith("take a smaller --lr.")
 
 
 def test_warnings_come_last_and_name_options(tmp_path: Path, shell: Shell) -> None:
