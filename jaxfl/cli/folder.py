@@ -100,7 +100,7 @@ def written(folder: Path, name: str, study: Study) -> Iterator[Callable[[], None
     """A function that writes ``config.json``, once the folder is held.
 
     A new one goes again, with its folder, unless the plan of the study is written too.  After a mistake the
-    plan goes with it, if nothing is computed.
+    plan goes with it, if nothing is computed; where a disk was full, the command may go on later.
     """
     fresh = [place for place in (folder, *folder.parents) if not place.exists()]
     new: list[Path] = []
@@ -113,8 +113,9 @@ def written(folder: Path, name: str, study: Study) -> Iterator[Callable[[], None
 
     try:
         yield write
-    except InputError:
-        if new and not any((folder / "chunks").glob("*.npz")):
+    except InputError as error:
+        mistake = not isinstance(error.__context__, OSError)  # a disk, say, was full
+        if new and mistake and not any((folder / "chunks").glob("*.npz")):
             (folder / PLANNED).unlink(missing_ok=True)
         raise
     finally:
