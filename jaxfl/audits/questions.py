@@ -388,12 +388,12 @@ def _question(name: str, numbers: Mapping[str, Any], delta: float | None) -> Que
     assert algo.event is not None
     described_by, stands = algo.event, probed(algo, None, [values], max(facts.d, PROBED))
     reached = facts._replace(rounds=int(values["rounds"]))
+    trusted = honest(algo, values, reached, lambda more: described_by({**values, **more}, reached))
     return Question(
         lambda sigma: stands.of(_released(algo, {**given, "sigma": sigma}, facts)[1]),
         lambda asked: _paper(algo, {**given, **asked}, facts),
         {"assumed": assumed} if assumed else {},
-        honest(algo, values, reached, lambda more: described_by({**values, **more}, reached))
-        + f", {stands.why}" * (stands.kind == Kind.UNTRIED),
+        f", if {trusted}" * bool(trusted) + f", {stands.why}" * (stands.kind == Kind.UNTRIED),
     )
 
 

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from jaxfl.core.errors import InputError, JaxflWarning
@@ -394,15 +393,15 @@ def finish(
     out["rounds"] = np.asarray(rounds, np.int32)
     out |= {"diverged_at": np.where(at < 0, np.nan, at), "stopped_at": stopped, "ended": ended}
     out["seconds"] = np.asarray(batch.seconds)
-    project = program.problem.model.project
-    if done and ("x" in options.keep or project is not None):
-        output = program.algorithm.output
-        several = batch.ended.shape != (1, 1)
-        every = (jax.vmap(jax.vmap(output)) if several else output)(batch.state)
-        x = np.asarray(every if several else every[None, None])[:tall, :wide]
-        if project is not None:
-            far = [[distance(project, jnp.asarray(one)) for one in row] for row in x]
-            out[OUTSIDE] = np.asarray(far, np.float64)
-        if "x" in options.keep:
-            out["x"] = portable("x", x)
+    project, output = program.problem.model.project, program.algorithm.output
+    several = batch.ended.shape != (1, 1)
+
+    def of_each(read: Callable[[Any], jax.Array]) -> np.ndarray:
+        found = (jax.vmap(jax.vmap(read)) if several else read)(batch.state)
+        return np.asarray(found if several else found[None, None])[:tall, :wide]
+
+    if done and project is not None:
+        out[OUTSIDE] = of_each(lambda state: distance(project, output(state))).astype(np.float64)
+    if done and "x" in options.keep:
+        out["x"] = portable("x", of_each(output))
     return out

@@ -231,7 +231,7 @@ class Record:
             return self._released(rounds, more, facts)
 
         trusted = honest(self.algorithm, self.values, facts, release)
-        words = report.method + trusted * math.isfinite(report.proven)
+        words = report.method + f", if {trusted}" * bool(trusted and math.isfinite(report.proven))
         if self.standing.kind == Kind.PROBED:
             words += f", with {self.standing.why}"
         if self.standing.kind == Kind.UNTRIED:
@@ -263,7 +263,7 @@ class Record:
                     "noisy losses of the stopping rule; evaluate less often, or give the rule more "
                     "noise (sigma)"
                 )
-        assumed = trusted.replace(", if ", "; that ") + self._assumed()
+        assumed = f"; that {trusted}" * bool(trusted) + self._assumed()
         report = report._replace(method=words, assumes=report.assumes + assumed)
         return report._replace(flag=True, note="; ".join(notes)) if notes else report
 
@@ -359,7 +359,7 @@ def honest(
     facts: ProblemFacts,
     release: Callable[[Mapping[str, Any]], AnyEvent],
 ) -> str:
-    """The clients that the proof trusts besides the protected one: it counts their noise in a sum.
+    """What a proof assumes of the clients whose noise in a sum it counts; "" where it counts none.
 
     ``release`` returns the event in which these values replace those of the algorithm.
     """
@@ -373,7 +373,7 @@ def honest(
     if proofs[0] == proofs[1]:
         return ""
     colluding = int(values.get("colluding", 0))
-    return f", if at most {colluding} of the {most + 1} clients {do}"
+    return f"at most {colluding} of the {most + 1} clients {do}"
 
 
 def totals(cost: Cost, counts: Mapping[str, int]) -> dict[str, float]:
