@@ -1055,7 +1055,8 @@ class Channel(NamedTuple):
             nothing is known.
         nonexpanding: whether |before(s, g) - before(s, h)| <= |g - h| for all s, g and h.
         elementwise: whether ``before`` computes each coordinate from that of g and of the link's leaves,
-            (d,), alone.  A sparsifier then computes those that it sends.
+            (d,), alone, and ``after`` those of a message from theirs, and no other.  A sparsifier then
+            computes those that it sends, and links that are stored in fewer bits are written there alone.
     """
 
     name: str

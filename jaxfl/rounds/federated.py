@@ -194,7 +194,7 @@ class Federated(Body):
         """The clients of the cohort, and what each sends."""
         who = self.members(context.cohort, context.problem, state)
         work: PyTree = who if self.local is not None else estimates.work_of(self, context, who)
-        return who, messages.send(self, context, who, work, self.estimate(context))[0]
+        return who, messages.send(self, context, who, work, self.estimate(context))
 
     def cohort(self, key: Key, t: Array, n: int, hp: Hyper) -> Draw:
         """Who takes part in round t of the run with this key."""

@@ -79,23 +79,28 @@ class Sent(NamedTuple):
         coordinates: those in it that the ``select`` of a compressor chose, (); without one it is not read.
         link: its new end of the channel.
         own: what it computed, of which g_i is the first.
+        moved: the change of ``link`` where that is stored in fewer bits, of the coordinates of ``message``
+            alone where only they are written; None where it is exact.
     """
 
     message: Message
     coordinates: Array
     link: PyTree
     own: Any
+    moved: PyTree = None
 
 
 def send(
     body: Body, context: RoundContext, who: ClientBlock, work: PyTree, estimate: Estimate
-) -> tuple[Sent, PyTree]:
-    """Each client's message, and its end of the channel before it."""
+) -> Sent:
+    """Each client's message, and what it keeps."""
     keys, t, x, hp, channel = context.keys, context.t, context.x, context.hp, body.channel
+    sparsely = writes_sparsely(body)
 
     def one(noise: Key, mask: Key, links: PyTree, work: PyTree, multiple: Array | None) -> Sent:
         unit = in_units(context.unit, multiple)
-        link, old = parted(body, links)
+        stored, old = parted(body, links)
+        link = unpacked(stored, x.dtype)
         g, rest, some = estimate(noise, work)
         own = g, rest
         v = channel.before(link, g)
@@ -109,30 +114,66 @@ def send(
         if channel.residual is None:
 
             def picked(index: Array) -> Array:
-                assert some is not None
-                read = jax.tree.map(lambda a: read_at(a, index, t), link)
-                return channel.before(read, in_own_loop(lambda: some(index), t))
+                read = jax.tree.map(lambda a: read_at(a, index, t), stored)
+                numbers = some or (lambda index: g.at[index].get(mode="clip"))
+                g_k = in_own_loop(lambda: numbers(index), t)
+                return channel.before(unpacked(read, x.dtype), g_k)
 
-            few = picked if some is not None and channel.elementwise else None
+            few = picked if channel.elementwise and (sparsely or some is not None) else None
             message, sent, new = release(
                 body.own, body.compressor, noise, mask, v, t, hp, unit, old, few
             )
-            return Sent(message, sent, joined(channel.after(link, message, hp.copy()), new), own)
+            if sparsely:
+                kept, moved = written(body, stored, message, context)
+                return Sent(message, sent, joined(kept, new), own, moved)
+            link, moved = kept_as(body, link, channel.after(link, message, hp.copy()))
+            return Sent(message, sent, joined(link, new), own, moved)
         # on all coordinates, since the channel keeps those that are not sent
         xi, new = drawn(noise, body.own, v, hp, unit, t, past=old)
         v = v + xi
         message, sent, _ = release(noiseless(), body.compressor, noise, mask, v, t, hp)
-        kept = channel.residual(link, v, dense(message, x.size), hp.copy())
-        return Sent(message, sent, joined(kept, new), own)
+        link, moved = kept_as(
+            body, link, channel.residual(link, v, dense(message, x.size), hp.copy())
+        )
+        return Sent(message, sent, joined(link, new), own, moved)
 
     noise, mask = client_keys([keys.noise, keys.mask], who.index, t)
     if not independent(body.own):
         noise = noise_keys(body.own, context, who)
     links = who.link
-    if body.storage != "exact":  # read once before the write, or XLA copies all of it
+    if body.storage != "exact" and not sparsely:
+        # read once before the write, or XLA copies all of it
         links = jax.tree.map(lambda a: materialized(a, t), links)
-    before = unpacked(links, x.dtype)
-    return jax.vmap(one)(noise, mask, before, work, multiples_of(body.own, who.index)), before
+    return jax.vmap(one)(noise, mask, links, work, multiples_of(body.own, who.index))
+
+
+def writes_sparsely(body: Body) -> bool:
+    """Whether memory in fewer bits is read and written at the coordinates of a message alone."""
+    channel, compressor = body.channel, body.compressor
+    each_once = compressor.select is not None and compressor.distinct
+    return (
+        body.storage != "exact" and channel.elementwise and channel.residual is None and each_once
+    )
+
+
+def written(
+    body: Body, stored: PyTree, message: Message, context: RoundContext
+) -> tuple[PyTree, PyTree]:
+    """A client's memory with the coordinates of a message changed, and their changes."""
+    index, dtype = message.index, context.x.dtype
+    assert index is not None
+    old = unpacked(jax.tree.map(lambda a: read_at(a, index, context.t), stored), dtype)
+    now = body.channel.after(old, Message(message.value, None), context.hp.copy())
+    new, moved = kept_as(body, old, now)
+    return jax.tree.map(lambda a, v: a.at[index].set(v, mode="drop"), stored, new), moved
+
+
+def kept_as(body: Body, old: PyTree, new: PyTree) -> tuple[PyTree, PyTree]:
+    """What a client stores of its new memory, and how far that is from the old one; None: it is exact."""
+    if body.storage == "exact":
+        return new, None
+    new = rounded(new, body.storage)
+    return packed(new, body.storage), jax.tree.map(jnp.subtract, new, old)
 
 
 def protect(
@@ -160,21 +201,22 @@ def collect(
     ``total`` is sum_i weight_i message_i, or the sum of words under an aggregation; ``moved`` the
     mean change of rounded memories; ``rest`` the other results of ``estimate``.
     """
-    (message, sent, links, (_, rest)), before = send(body, context, who, work, estimate)
-    x, moved = context.x, None
-    if body.storage != "exact":
-        (link, past), (old, _) = parted(body, links), parted(body, before)
-        link = rounded(link, body.storage)
-        moved = jax.tree.map(lambda new, old: exact(who.weight, new - old), link, old)
-        links = joined(packed(link, body.storage), past)
+    message, sent, links, (_, rest), moved = send(body, context, who, work, estimate)
+    x, index = context.x, message.index
+
+    def scattered(value: Array) -> Array:
+        assert index is not None
+        flat = Message((who.weight[:, None] * value).reshape(-1), index.reshape(-1))
+        return add(jnp.zeros_like(x), flat, jnp.ones((), x.dtype))
+
+    mean = scattered if writes_sparsely(body) else lambda change: exact(who.weight, change)
+    moved = jax.tree.map(mean, moved)
     live = who.weight > 0
     clamped = jnp.int32(0)
-    if body.aggregation is not None or message.index is None:
+    if body.aggregation is not None or index is None:
         total, clamped = added_up(body, context, who, message)
     else:
-        value = (who.weight[:, None] * message.value).reshape(-1)
-        flat = Message(value, message.index.reshape(-1))
-        total = add(jnp.zeros_like(x), flat, jnp.ones((), x.dtype))
+        total = scattered(message.value)
     counts = Info(jnp.sum(live), jnp.sum(jnp.where(live, sent, 0)), jnp.int32(0), clamped)
     return (total, moved), rest, links, counts
 

@@ -325,7 +325,16 @@ LYING: dict[str, tuple[Any, str]] = {
     "a shift that grows": (sends(lambda s, g: 2 * g - s, channels.shifted()), "apart"),
     "coordinates that others change": (
         sends(lambda link, g: g[::-1], mine(channels.direct(), elementwise=True)),
-        "Some coordinates",
+        "all in before",
+    ),
+    "coordinates that fade unsent": (
+        mine(
+            channels.shifted(),
+            after=lambda s, v, hp: channels.add(0.9 * s, v, hp["shift"]),
+            linear=False,
+            mirrors=False,
+        ),
+        "all in after",
     ),
     "a memory that is denied": (mine(channels.shifted(), remembers=False), "does not remember"),
     "a shift that the server does not follow": (

@@ -514,13 +514,21 @@ def _linearity(part: Channel, given: Given) -> None:
 
 
 def _elementwise(part: Channel, given: Given) -> None:
-    """Check that ``before`` maps some coordinates as it maps all, where a channel is ``elementwise``."""
+    """Check that ``elementwise`` channels map some coordinates as they map all, and write no other."""
     if not part.elementwise:
         return
     link, _, _ = _linked(part)
     g, index = jax.random.normal(jax.random.key(0), (D,)), jnp.asarray([D - 1, 0, 2])
-    some = part.before(jax.tree.map(lambda a: a[index], link), g[index])
-    equal(some, part.before(link, g)[index], f"Some coordinates and all in before of {part.name!r}")
+    few = jax.tree.map(lambda a: a[index], link)
+    some, whole = part.before(few, g[index]), part.before(link, g)[index]
+    equal(some, whole, f"Some coordinates and all in before of {part.name!r}")
+    if part.residual is None:
+        hp = _link_hyper(part, given)
+        some = part.after(few, Message(g[index], None), hp)
+        put = jax.tree.map(lambda a, v: a.at[index].set(v), link, some)
+        whole = part.after(link, Message(g[index], index), hp)
+        what = f"Some coordinates and all in after of {part.name!r}, and the others as they were,"
+        jax.tree.map(lambda a, b: equal(a, b, what), put, whole)
 
 
 def _link_hyper(part: Channel, given: Given) -> Any:
