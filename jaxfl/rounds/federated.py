@@ -181,12 +181,13 @@ class Federated(Body):
         """
         assert not self.fused
         context, state, _ = self.begin(key, state, problem, hp)
-        who, (message, _, _, own) = self.senders(context, state)
+        who, sent = self.senders(context, state)
+        message, (g, _) = sent.message, sent.own
         whole = messages.in_full(message, context.x.size)
         hidden = self.aggregation is not None
         words = messages.protect(self, context, who, message)[0] if hidden else None
         mean = self.decoded(context, messages.added_up(self, context, who, message)[0])
-        return messages.Seen(who.index, who.weight, own[0], whole, words, mean)
+        return messages.Seen(who.index, who.weight, g, whole, words, mean)
 
     def senders(
         self, context: RoundContext, state: ServerState
