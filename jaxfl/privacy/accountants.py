@@ -19,6 +19,7 @@ pseudo-random effects.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import math
 import operator
@@ -30,7 +31,7 @@ import numpy as np
 from jaxfl.core.errors import InputError, require
 from jaxfl.core.foreign import CALM
 from jaxfl.core.params import choice
-from jaxfl.privacy.claims import rounded
+from jaxfl.privacy.claims import above, rounded
 from jaxfl.privacy.events import (
     AnyEvent,
     Described,
@@ -39,10 +40,12 @@ from jaxfl.privacy.events import (
     NoClaim,
     OnRing,
     Phases,
+    Sampling,
     Sequence,
     Stated,
     Status,
     Unproven,
+    changed,
     described,
     wrappers,
 )
@@ -63,6 +66,7 @@ __all__ = [
     "closed_form",
     "delta",
     "epsilon",
+    "of_client",
     "profile",
 ]
 
@@ -75,6 +79,7 @@ STATUS: dict[str, str] = {
     Status.STATED: "stated by the user: not proven",
     Status.PROBED: "declared and probed: right if the parts are what the user declares",
 }
+MEAN = "a record may move all of a batch's clipped mean: clip='client' states an eps for that"
 
 
 class Guarantee(NamedTuple):
@@ -109,6 +114,24 @@ def epsilon(event: AnyEvent, delta: float, method: str | None = None) -> Guarant
     """
     check_event(event, method)
     return _guarantee(event, method, delta=check_delta(delta))
+
+
+def of_client(event: AnyEvent, delta: float) -> str:
+    """The eps of all records of a client whose estimates are clipped as wholes, as a clause; else "".
+
+    An estimate is in a ball of radius C, whatever the client's records are, and moves by 2C at most.  Data
+    that differ in one record are data that differ in one client, so that this eps covers a record, too.
+    """
+    if not epsilon(event, delta).method.endswith(MEAN):
+        return ""
+
+    def ball(one: Event) -> Event:
+        whole = getattr(one.sensitivity, "whole", math.inf)
+        every, most = Sampling("full", 1, 1), Mean(whole, over_b=2.0, mean=2.0, whole=whole)
+        return dataclasses.replace(one, sampling=every, sensitivity=most)
+
+    eps = epsilon(changed(event, ball), delta).eps
+    return f", {above(eps):.4g} at this delta, which covers one record" * math.isfinite(eps)
 
 
 @CALM
@@ -198,8 +221,7 @@ def _bounds(event: AnyEvent, method: str | None) -> list[Bound]:
     for part in plain:
         if math.isinf(getattr(part.sensitivity, "clip", 0.0)):
             whole = isinstance(part.sensitivity, Mean) and math.isfinite(part.sensitivity.whole)
-            mean = "a record may move all of a batch's clipped mean: clip='client' states an eps for that"
-            return [_nothing(mean if whole else "clip = inf bounds no record's influence")]
+            return [_nothing(MEAN if whole else "clip = inf bounds no record's influence")]
         if part.sigma == 0:
             return [_nothing("no noise")]
     if any(isinstance(part.sensitivity, OnRing) for part in plain):

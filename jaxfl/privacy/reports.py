@@ -10,7 +10,7 @@ import numpy as np
 
 from jaxfl.core import display
 from jaxfl.privacy import dp_event as exports
-from jaxfl.privacy.accountants import STATUS, Guarantee, epsilon
+from jaxfl.privacy.accountants import STATUS, Guarantee, epsilon, of_client
 from jaxfl.privacy.accountants import delta as delta_of
 from jaxfl.privacy.claims import Claim, Condition, above, understates
 from jaxfl.privacy.events import AnyEvent, Mean, NoClaim, Status, plain_events, protects, until
@@ -97,7 +97,8 @@ class Report(NamedTuple):
         nothing = math.isinf(self.proven)
         proven = "none" if nothing else f"eps {above(self.proven):.4g}"
         how = "stated" if self.status == Status.STATED else "proven"
-        rows = [(how, f"{proven} at delta {above(self.delta):.4g}: {self.method}{status}")]
+        why = f"{self.method}{status}{of_client(self.event, self.delta) if nothing else ''}"
+        rows = [(how, f"{proven} at delta {above(self.delta):.4g}: {why}")]
         if self.multiplier is not None:
             unit = next(plain_events(self.event)).unit
             words = f"multiplier {self.multiplier:.4g}: sigma over the most that one {unit} adds"

@@ -20,7 +20,7 @@ import numpy as np
 
 from jaxfl.core.errors import require
 from jaxfl.core.foreign import CALM
-from jaxfl.privacy.accountants import STATUS, Curve, at_hand, closed_form, epsilon, profile
+from jaxfl.privacy.accountants import STATUS, Curve, at_hand, closed_form, epsilon, of_client, profile
 from jaxfl.privacy.claims import above
 from jaxfl.privacy.decisions import FPR
 from jaxfl.privacy.events import NEIGHBOURS, OBSERVED, AnyEvent, Unproven, plain_events, wrappers
@@ -178,7 +178,7 @@ def card(
     return Card(
         found.eps,
         delta,
-        found.method,
+        found.method + of_client(event, delta),
         found.status,
         claimed,
         "" if first is None else first.unit,

@@ -138,12 +138,14 @@ def test_what_is_proven_is_the_event_of_the_bound() -> None:
 
 
 def test_a_mean_that_is_clipped_alone_has_neither_eps_nor_multiplier() -> None:
-    report = jaxfl.simulate(
-        batch_clipping("ldp_gd"), a_problem(), rounds=2, sigma=3.0, lr=0.1
-    ).privacy()
+    problem, of = a_problem(), {"rounds": 2, "sigma": 3.0, "lr": 0.1, "clip": 0.5, "delta": 1e-3}
+    report = jaxfl.simulate(batch_clipping("ldp_gd"), problem, **of).privacy()
     assert math.isinf(report.proven)
     assert report.multiplier is None
-    assert "clip='client' states an eps for that" in report.method
+    eps = jaxfl.simulate(jaxfl.algorithm("ldp_gd", clip="client"), problem, **of).privacy().proven
+    words = f"clip='client' states an eps for that, {above(eps):.4g} at this delta, which covers one"
+    assert words in str(report)
+    assert words in str(report.card())
 
 
 def largest_by_hand(problem: jaxfl.Problem, x: Any) -> float:
