@@ -20,7 +20,15 @@ import numpy as np
 
 from jaxfl.core.errors import require
 from jaxfl.core.foreign import CALM
-from jaxfl.privacy.accountants import STATUS, Curve, at_hand, closed_form, epsilon, of_client, profile
+from jaxfl.privacy.accountants import (
+    STATUS,
+    Curve,
+    at_hand,
+    closed_form,
+    epsilon,
+    of_client,
+    profile,
+)
 from jaxfl.privacy.claims import above
 from jaxfl.privacy.decisions import FPR
 from jaxfl.privacy.events import NEIGHBOURS, OBSERVED, AnyEvent, Unproven, plain_events, wrappers

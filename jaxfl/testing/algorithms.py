@@ -90,7 +90,7 @@ def check_algorithm(
     >>> data = jaxfl.data.split("digits", clients=5)
     >>> problem = jaxfl.Problem(jaxfl.models.softmax_regression(64, 10), data)
     >>> jaxfl.testing.check_algorithm("ldp_gd", problem, 10, sigma=0.01, lr=0.5).done
-    ('descent', 'counts', 'jit', 'vmap', 'scan', 'resume', 'sweep', 'plain', 'noise', 'attack')
+    ('descent', 'counts', 'bits', 'jit', 'vmap', 'scan', 'resume', 'sweep', 'plain', 'noise', 'attack')
     """
     for name in leave_out:
         require(name in CHECKS, closest("check", name, CHECKS))
@@ -104,9 +104,6 @@ def check_algorithm(
             done.append(name)
         except DoesNotApply as why:
             left[name] = str(why)
-    body = one.algorithm.body
-    if body is not None and not own_body(body):
-        left["bits"] = "messages of a round of your own count as its compressor declares"
     return Checked(tuple(done), left)
 
 
@@ -160,6 +157,24 @@ def _counts(one: Case) -> None:
 def _agree(one: Case, name: str, found: float, expected: float) -> None:
     words = f"{one.algorithm.name} reports {found:,} {name}, and its rounds count {expected:,}"
     confirm(found == expected, words)
+
+
+def _bits(one: Case) -> None:
+    """Messages hold no more coordinates than their bits count."""
+    body = one.algorithm.body
+    if body is None:
+        raise DoesNotApply("no parts describe its messages")
+    if body.compressor.code is not None and not own_body(body):
+        raise DoesNotApply("codes of a round of your own count as its compressor declares")
+    f = functions(by_messages(one.algorithm), one.problem, one.rounds, **one.numbers)
+    run, cost = f.init(one.key), f.algorithm.cost(f.about.values, f.about.facts)
+    for _ in range(3):
+        seen = f.view(run)
+        sent = int(np.count_nonzero(seen.messages[seen.weight > 0]))
+        run, info = f.round(run)
+        counted = totals(cost, {n: int(count) for n, count in info._asdict().items()})
+        words = f"{one.algorithm.name} sends {sent:,} coordinates in a round, and counts"
+        confirm(sent <= counted["coordinates"], f"{words} {counted['coordinates']:,}")
 
 
 def _jit(one: Case) -> None:
@@ -323,6 +338,7 @@ CHECKS: dict[str, Callable[[Case], None]] = {
     "parts": _parts,
     "descent": _descent,
     "counts": _counts,
+    "bits": _bits,
     "jit": _jit,
     "vmap": _vmap,
     "scan": _scan,

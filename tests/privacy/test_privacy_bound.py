@@ -143,7 +143,9 @@ def test_a_mean_that_is_clipped_alone_has_neither_eps_nor_multiplier() -> None:
     assert math.isinf(report.proven)
     assert report.multiplier is None
     eps = jaxfl.simulate(jaxfl.algorithm("ldp_gd", clip="client"), problem, **of).privacy().proven
-    words = f"clip='client' states an eps for that, {above(eps):.4g} at this delta, which covers one"
+    words = (
+        f"clip='client' states an eps for that, {above(eps):.4g} at this delta, which covers one"
+    )
     assert words in str(report)
     assert words in str(report.card())
 
