@@ -36,6 +36,7 @@ from jaxfl.privacy import reports
 from jaxfl.privacy.accountants import epsilon
 from jaxfl.privacy.claims import above, understates
 from jaxfl.privacy.events import AnyEvent, Kind, NoClaim, Standing, plain_events, released, until
+from jaxfl.privacy.losses import checked
 from jaxfl.privacy.releases import counted
 from jaxfl.privacy.reports import Report
 from jaxfl.problems.identity import dtype, fingerprint, largest_gradient, objective
@@ -293,7 +294,7 @@ class Record:
         event = self._released(rounds, values, facts)
         if values.get("turns") == 0 and not any(e.unit == "client" for e in plain_events(event)):
             event = until(event, 0)
-        return stopping.checked(event, stopping.checks(self.settings, rounds), facts)
+        return checked(event, stopping.checks(self.settings, rounds), facts)
 
     def _exposed(self) -> str:
         """Why the number of rounds reveals data without noise; "" where it does not."""

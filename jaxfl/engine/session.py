@@ -26,7 +26,7 @@ from jaxfl.core.params import at_most_one, number, whole
 from jaxfl.core.programs import keep_programs
 from jaxfl.core.progress import plural, watching
 from jaxfl.core.types import Info, Origin
-from jaxfl.engine import loop, trackers
+from jaxfl.engine import loop, stopping, trackers
 from jaxfl.engine.callbacks import Callback, Watch
 from jaxfl.engine.compute import Machine, Saves, TooLarge, budget
 from jaxfl.engine.dataset import REPORTED
@@ -47,11 +47,13 @@ from jaxfl.engine.program import (
 )
 from jaxfl.engine.progress import Plan, Progress, Tracker, line, show, work
 from jaxfl.engine.results import LABELS, RESULT
-from jaxfl.engine.runs import noisy, of_delta, published, settings
+from jaxfl.engine.runs import EXACT, NOISY, noisy, of_delta, published, settings
 from jaxfl.engine.store import CHUNK, ROOM, Arrays, Store
 from jaxfl.engine.worker import Content
 from jaxfl.privacy.accountants import epsilon
+from jaxfl.privacy.claims import above
 from jaxfl.privacy.events import Kind, plain_events, released
+from jaxfl.privacy.losses import cheap
 
 __all__ = ["Computed", "How", "check_names", "computed", "report_failures"]
 
@@ -146,6 +148,7 @@ def computed(
         machine = Machine(devices, planned.keys, options, how.memory) if here else None
         room = budget(how.memory, [HOST]) if machine is None else machine.available
         todo = _plan(planned, _Fit(devices, room, how.runs_at_once), how, alone)
+        _tell_exposed(planned)
         report = stack.enter_context(bar)
         stack.enter_context(watch).found = planned
         tracker = Tracker(planned, todo, report, watch)
@@ -223,6 +226,25 @@ def _tell_small(grid: Grid) -> None:
             if 2 * eps < cell.values["eps"]:
                 way = "leave out clients with few records, or ask for a larger {eps}"
                 warnings.warn(JaxflWarning(words, way, suggested={"eps": None}), stacklevel=4)
+
+
+def _tell_exposed(planned: Planned) -> None:
+    """Warn once of a rule that takes the eps of runs away, and name noise that would not."""
+    for chunk in (planned.chunks[n] for n in planned.current if planned.chunks[n].rules):
+        study, cell = planned.study(chunk), planned.programs[chunk.program].cells[chunk.cells[0]]
+        event = released(study.algorithm, cell.values, cell.facts, study.standing)
+        rules = {"metrics_on": planned.options.metrics_on, "stop": chunk.rules}
+        limit, delta = stopping.exposed(rules, study.algorithm, event), cell.values.get("delta")
+        if not limit or delta is None or math.isinf(eps := epsilon(event, delta).eps):
+            continue
+        words = f"The {EXACT[limit]} of protected data may end a run, for which no eps holds then"
+        noised = [{**rule, "bound": 1.0, "sigma": 1.0} for rule in chunk.rules if limit == "loss"]
+        count = sum(stopping.checks({"stop": noised}, cell.rounds).values())
+        ratio = cheap(event, count, cell.facts, delta) if count else 0.0
+        least = f"; sigma = {above(ratio):.4g} times bound takes at most a tenth more than eps = {eps:.4g}"
+        way = NOISY[2:] + least * bool(ratio) if limit == "loss" else "leave it out"
+        warnings.warn(JaxflWarning(words, way), stacklevel=4)
+        return
 
 
 def _plan(planned: Planned, fit: _Fit, how: How, alone: bool) -> list[int]:

@@ -25,9 +25,10 @@ from jaxfl.core.errors import require
 from jaxfl.core.hosts import on_host
 from jaxfl.core.normals import normal
 from jaxfl.core.params import known, number
-from jaxfl.core.types import Algorithm, Array, Key, Problem, ProblemFacts, PyTree
+from jaxfl.core.types import Algorithm, Array, Key, Problem, PyTree
 from jaxfl.data import samples
-from jaxfl.privacy.events import AnyEvent, Event, Mean, Sampling, plain_events, together
+from jaxfl.privacy.events import AnyEvent, plain_events
+from jaxfl.privacy.losses import central
 from jaxfl.problems.metrics import NUMBERS, ROWS, mean, sums
 from jaxfl.rounds.blocks import Keys
 
@@ -35,7 +36,6 @@ __all__ = [
     "PROTECTED",
     "Limits",
     "Stop",
-    "checked",
     "checks",
     "exposed",
     "followed",
@@ -191,43 +191,14 @@ def checks(settings: Mapping[str, Any], rounds: int) -> dict[tuple[float, float]
     return {kind: count for kind, count in times.items() if count}
 
 
-def checked(
-    event: AnyEvent, times: Mapping[tuple[float, float], int], facts: ProblemFacts
-) -> AnyEvent:
-    """``event`` and :func:`checks`: releases of means over all records, which move by B/m at most.
-
-    Clients show their losses, each with its own noise, also where the server sees only sums of their
-    messages.  A trusted server computes the mean over clients.
-    """
-    first = next(iter(plain_events(event)), None)
-    if first is None:
-        return event
-    m = facts.m
-    if first.unit == "client":
-        m = facts.n if _central(first) else 1
-    for (bound, sigma), count in times.items():
-        # in [0, B]: replaced it moves by B, twice the radius; left out by B as well
-        radius = bound / 2 if first.adjacency == "replace_one" else bound
-        radius *= facts.weight() if _central(first) else 1.0
-        kind = first.unit, first.adjacency, first.trust
-        loss = Event(Sampling("full", m, m), Mean(radius), sigma, count, *kind)
-        event = together(event, loss)
-    return event
-
-
-def _central(event: Event) -> bool:
-    """Whether the server is trusted with the noise of a whole client's loss."""
-    return event.unit == "client" and event.trust == "trusted_server"
-
-
 # --- the check -----------------------------------------------------------------------------------
 
 
 def noisy_loss(key: Key, problem: Problem, x: Array, t: int, stop: Stop, event: AnyEvent) -> float:
     """The loss of clipped examples at x with the noise of round t, and the public regularizer."""
-    central = any(map(_central, plain_events(event)))
+    trusted = any(map(central, plain_events(event)))
     w = np.ones(problem.n) if problem.weights is None else on_host(problem.weights)
-    scale = 1.0 if central else math.sqrt(np.sum(w**2)) / problem.n  # of all clients' noises
+    scale = 1.0 if trusted else math.sqrt(np.sum(w**2)) / problem.n  # of all clients' noises
     assert stop.bound is not None
     assert stop.sigma is not None
     return float(_noisy(key, problem, x, t, stop.bound, stop.sigma * scale))

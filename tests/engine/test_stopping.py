@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,14 @@ from rows import a_convex_problem, a_problem
 from told import refused
 
 import jaxfl
+from jaxfl.core.errors import JaxflWarning
 from jaxfl.core.types import ProblemFacts
 from jaxfl.engine import compute, results, stopping
 from jaxfl.privacy import epsilon
 from jaxfl.privacy.claims import above
 from jaxfl.privacy.events import Event, Mean, Sampling
 from jaxfl.privacy.gaussian import gdp_eps
+from jaxfl.privacy.losses import checked
 from jaxfl.views import cells, selection, tables
 from jaxfl.views.plots import lines
 
@@ -85,6 +88,19 @@ def test_what_reads_private_data_without_noise_proves_nothing(
         assert way.startswith("ldp_gd: the ")
         assert ("give it noise (bound and sigma" in way) == ("loss" in stop)
         assert ("or --loss-bound and --loss-sigma" in run.privacy().method) == ("loss" in stop)
+
+
+def test_a_rule_on_the_exact_loss_warns_once_of_noise_that_is_cheap() -> None:
+    given: Any = {"clip": 1.0, "lr": 0.1, "eps": 3.0, "rounds": 4, "eval_every": 1}
+    with pytest.warns(JaxflWarning, match="The exact loss") as said:
+        jaxfl.sweep("ldp_gd", a_problem(), KEY, **given | {"lr": [0.1, 0.2]}, stop={"loss": -1.0})
+    (found,) = [re.findall(r"sigma = (\S+) times bound", str(one.message)) for one in said]
+    for share, most in ((1.0, 3.3), (0.99, math.inf)):
+        rule = {"loss": -1.0, "bound": 4.0, "sigma": 4.0 * share * float(found[0])}
+        proven = jaxfl.simulate("ldp_gd", a_problem(), KEY, **given, stop=rule).privacy().proven
+        assert min(most, 3.3) * 0.999 < proven <= most
+    with pytest.warns(JaxflWarning, match="number of gradients .* no eps holds then: leave it out"):
+        ran(2, "ldp_sgd", stop={"gradients": 1}, batch=4)
 
 
 def test_a_sweep_is_judged_by_where_a_rule_stopped_its_runs() -> None:
@@ -228,7 +244,7 @@ def test_a_clients_own_noisy_loss_moves_by_the_whole_bound(adjacency: Any, both:
     event = Event(rows, Mean(G), sigma, T, "client", adjacency, "local_transcript")
     facts = ProblemFacts(n=5, m=10, m_max=12, d=8, rounds=T, smoothness=None)
     rule = stopping.rule(stopping.Stop(loss=0.1, bound=B, sigma=s), 0, T, 3)
-    found = stopping.checked(event, stopping.checks({"stop": [rule]}, T), facts)
+    found = checked(event, stopping.checks({"stop": [rule]}, T), facts)
     checks = 6  # after rounds 3, 6, ..., 18
     mu = math.sqrt(T * (both * G / sigma) ** 2 + checks * (B / s) ** 2)
     assert epsilon(found, DELTA).eps == pytest.approx(float(gdp_eps(mu, DELTA)), rel=1e-6)
