@@ -79,6 +79,7 @@ def completed(algorithm: Algorithm, plan: Plan, facts: ProblemFacts, noise: str)
 
 def planned(algorithm: Algorithm, given: Mapping[str, Any], facts: ProblemFacts) -> Plan:
     """Check the given values, and return ``algorithm.plan`` of them."""
+    unsaid = "eps" in given and given["eps"] is None
     given = {
         name: schedule(value) if varies(value) else _plain(value)
         for name, value in given.items()
@@ -107,6 +108,12 @@ def planned(algorithm: Algorithm, given: Mapping[str, Any], facts: ProblemFacts)
     returned = lambda: f"The plan of {algorithm.name!r} returns {described(plan)}"  # noqa: E731
     require(isinstance(plan, Plan), returned, "return a Plan, as that of jaxfl.parts.plain")
     plan = plan._replace(given=given)
+    if unsaid and isinstance(plan.asked, Eps):  # who means no privacy gets none by accident
+        without = f", or give sigma=0 to run {algorithm.name} without noise" * (
+            "sigma" in algorithm.names
+        )
+        way = f"leave it out for the default of {plan.asked.eps:g}, give a number{without}"
+        raise InputError("is no number", way, eps=None)
     _check_defaults(algorithm, plan)
     T = int(plan.values["rounds"])
     why = f"is what was asked for, and the plan of {algorithm.name} is for {T}"

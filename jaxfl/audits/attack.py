@@ -28,7 +28,7 @@ from jaxfl.algorithms.registry import one_algorithm
 from jaxfl.audits.canary import EventLike, Setup, dense, prepare, takes, unseen
 from jaxfl.audits.ranges import checked
 from jaxfl.core.errors import require
-from jaxfl.core.params import whole
+from jaxfl.core.params import only, whole
 from jaxfl.core.types import Algorithm, Array, Hyper, Key, Problem
 from jaxfl.privacy.accountants import Guarantee, epsilon
 from jaxfl.privacy.decisions import certify, family, reached
@@ -167,6 +167,7 @@ def audit(
         lambda: f"{algorithm.name} adds no noise, and no eps holds for it",
         "audit a private algorithm",
     )
+    only(numbers, algorithm.names, algorithm.name, audit)
     if delta is not None and takes(algorithm, "delta"):
         numbers["delta"] = delta
     setup = prepare(algorithm, m, dim, rounds, turning, event, numbers, noise, clients)

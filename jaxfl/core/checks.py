@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import inspect
 import os
@@ -9,7 +10,7 @@ import warnings
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar, get_args
+from typing import Any, ParamSpec, TypeVar, get_args
 
 import jax
 import jax.numpy as jnp
@@ -47,12 +48,14 @@ __all__ = [
     "one_path",
     "one_problem",
     "sortable",
+    "spelt",
     "stacked",
     "stream",
     "untraced",
 ]
 
 T = TypeVar("T")
+P = ParamSpec("P")
 Array = npt.NDArray[Any]
 CLIENT = 32  # least bytes of a client in a run: its count, a sorted copy, its metrics
 NAME = 255  # most bytes of a file's name
@@ -167,6 +170,7 @@ def bind(
     kind: str,
     name: str,
     entry: Callable[..., T],
+    /,
     *args: Any,
     beside: Sequence[str] = (),
     **options: Any,
@@ -184,6 +188,19 @@ def bind(
         known_option = forwards or option in names
         require(known_option, lambda: f"{kind} {name!r} has no option {option!r}", hint + offer)
     return entry(*args, **options)
+
+
+def spelt(kind: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
+    """Make unknown arguments of a function a sentence that names the nearest, as :func:`bind` does."""
+
+    def made(entry: Callable[P, T]) -> Callable[P, T]:
+        @functools.wraps(entry)
+        def call(*args: P.args, **options: P.kwargs) -> T:
+            return bind(kind, entry.__name__, entry, *args, **options)  # type: ignore[arg-type]
+
+        return call
+
+    return made
 
 
 def named_part(kind: str, name: Any, table: Mapping[str, Callable[..., T]], **options: Any) -> T:

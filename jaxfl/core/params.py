@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import difflib
+import inspect
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, TypeVar
 
 import jax
@@ -28,6 +29,7 @@ __all__ = [
     "nonnegative",
     "number",
     "numbers",
+    "only",
     "positive",
     "reads",
     "unknown",
@@ -54,6 +56,8 @@ ELSEWHERE = {
     "validation_share": "jaxfl.Problem(model, data, validation_share=...)",
     "choose_by": "jaxfl.views.select(ds, choose_by=...), with what the sweep returns",
     "over": "jaxfl.views.select(ds, over=...), with what the sweep returns",
+    "seeds": "jaxfl.sweep(..., seeds=3)",
+    "paired": "jaxfl.sweep(..., paired=False)",
 }
 FEW = 20  # most names that are listed with a suggestion
 
@@ -84,12 +88,30 @@ def closest(kind: str, name: Any, names: Iterable[str], other: str = "") -> str:
     return f"There is no {kind} {shown(name)}: {hint}{'' if close and len(names) > FEW else every}".strip()
 
 
-def unknown(kind: str, name: Any, names: Iterable[str]) -> str:
-    """The sentence of :func:`closest`, or what takes an argument of that name."""
+def unknown(
+    kind: str, name: Any, names: Iterable[str], call: Callable[..., Any] | None = None
+) -> str:
+    """The sentence of :func:`closest`, or what takes an argument of that name.
+
+    It may be an option of ``call``, a function that takes ``names``, too.
+    """
+    parameters = () if call is None else inspect.signature(call).parameters.values()
+    options = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY]
     names, there = [*names], near(name, ELSEWHERE)
-    if not there or near(name, names):
+    no = f"There is no {kind} {shown(name)}: "
+    if near(name, names):
         return closest(kind, name, names)
-    return f"There is no {kind} {shown(name)}: give {there} to {ELSEWHERE[there]}."
+    if name != there and (option := near(name, options)):
+        return f"{no}did you mean the option {option!r}?"
+    return f"{no}give {there} to {ELSEWHERE[there]}." if there else closest(kind, name, names)
+
+
+def only(
+    given: Iterable[str], names: Collection[str], owner: str, call: Callable[..., Any]
+) -> None:
+    """Raise for a name that is no hyper-parameter of ``owner``, which ``call`` takes."""
+    for name in set(given) - set(names):
+        raise InputError(unknown(f"hyper-parameter of {owner} named", name, names, call))
 
 
 def known(kind: str, name: Any, table: Mapping[str, T], other: str = "") -> T:

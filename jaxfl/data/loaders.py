@@ -25,7 +25,7 @@ from jaxfl.core.memory import HOST, free
 from jaxfl.core.params import known, whole
 from jaxfl.data import sources
 from jaxfl.data.preprocess import carve_test, moments, standardise
-from jaxfl.data.records import Array, ClientData, Dataset, rows
+from jaxfl.data.records import Array, ClientData, Dataset, refuse_path, rows
 from jaxfl.data.synthetic import synthetic
 
 __all__ = ["LOADERS", "load", "load_libsvm"]
@@ -57,6 +57,7 @@ def load(
     then downloaded, unless ``download`` is False; their content is always checked.  ``records`` takes
     that number of training records, evenly spaced, and all test records.
     """
+    refuse_path(name)
     loader = known("data set named", name, LOADERS)
     if records is not None and "records" in inspect.signature(loader).parameters:
         options, records = {**options, "records": records}, None  # of a user's loader

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
@@ -40,6 +41,7 @@ __all__ = [
     "owners",
     "owners_of",
     "pad",
+    "refuse_path",
     "refuse_tuple",
     "rows",
 ]
@@ -255,6 +257,17 @@ def refuse_tuple(value: Any) -> None:
     wrapped = isinstance(value, tuple) and isinstance(next(iter(value), None), Dataset | ClientData)
     way = "unpack it, as in data, mean, deviation = jaxfl.data.standardise(data)"
     require(not wrapped, "The data are the first item of a tuple", way)
+
+
+def refuse_path(value: Any) -> None:
+    """Raise for the path of a file in place of data: no name of a data set has a dot or a slash."""
+    text = os.fspath(value) if isinstance(value, str | os.PathLike) else ""
+    no_name = not isinstance(value, str) or not {"/", "\\", "."}.isdisjoint(value)
+    way = (
+        "read a table by pandas, and take jaxfl.data.from_clients(frame, client=..., label=...), or "
+        "jaxfl.data.from_frame(frame, label=...) and split; jaxfl.data.leaf(folder) reads LEAF's files"
+    )
+    require(not text or not no_name, lambda: f"{text!r} is a path, and no data", way)
 
 
 def gather(dataset: Dataset, parts: Sequence[npt.ArrayLike]) -> ClientData:
@@ -545,6 +558,7 @@ def _each(arrays: Any) -> tuple[list[PyTree], tuple[str, ...]]:
         )
         require(named, wrong, remedy)
         return list(arrays.values()), names
+    refuse_path(arrays)
     plain = isinstance(arrays, list | tuple | Iterator) and not hasattr(arrays, "_fields")
     require(plain, lambda: f"The data are {kind_of(arrays)}, which is no list of clients", remedy)
     return list(arrays), ()

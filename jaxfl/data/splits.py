@@ -25,6 +25,7 @@ from jaxfl.data.records import (
     from_frame,
     gather,
     owners_of,
+    refuse_path,
     refuse_tuple,
     rows,
 )
@@ -75,6 +76,7 @@ def split(
     """
     way = "read some of them by dataset = jaxfl.data.load(name, records=...), and split that"
     require("records" not in options, "split has no option 'records'", way)
+    refuse_path(dataset)
     if isinstance(dataset, str):
         dataset = load(dataset)
     example = "give for instance Dataset('mine', (features, labels), classes=2)"

@@ -25,7 +25,7 @@ from jaxfl.core.files import arrays, reading, replace
 from jaxfl.core.foreign import CALM
 from jaxfl.core.hosts import on_host
 from jaxfl.core.meshes import own_settings
-from jaxfl.core.params import whole
+from jaxfl.core.params import only, whole
 from jaxfl.core.types import (
     Algorithm,
     Array,
@@ -252,6 +252,7 @@ def functions(
     True
     """
     algorithm, problem = one_algorithm(algorithm, numbers), one_problem(problem)
+    only(numbers, algorithm.names, algorithm.name, functions)
     if messages:
         algorithm = by_messages(algorithm)
     if plain:

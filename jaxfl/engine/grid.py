@@ -118,8 +118,12 @@ def lay_out(
     seeds: int | Sequence[int],
     noise: str,
     metrics_on: str,
+    call: Callable[..., Any] | None = None,
 ) -> Grid:
-    """The grid with every cell resolved, including theory's defaults and calibrated noise."""
+    """The grid with every cell resolved, including theory's defaults and calibrated noise.
+
+    Errors about names may mean the options of ``call``.
+    """
     given, numbers = dict(axes), dict(numbers)
     cells = math.prod(map(len, given.values()))
     way = "give fewer values, or divide them over several sweeps"
@@ -151,7 +155,7 @@ def lay_out(
     for name in (*left, *numbers):
         if name not in everything:
             kind = f"hyper-parameter of {' or '.join(names)} named"
-            raise InputError(unknown(kind, name, everything))
+            raise InputError(unknown(kind, name, everything, call))
     left = {name: tuple(_number(name, value) for value in left[name]) for name in left}
     spanned = [Axis(name, values, _labels(values), False) for name, values in left.items()]
     numbers = {name: schedule(value) if varies(value) else value for name, value in numbers.items()}

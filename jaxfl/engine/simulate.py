@@ -285,7 +285,7 @@ def simulate(
     )
 
     def make() -> Grid:
-        return lay_out(algorithm, problem, {}, fixed, [number], noise, metrics_on)
+        return lay_out(algorithm, problem, {}, fixed, [number], noise, metrics_on, simulate)
 
     return simulated(make, base, options, how)
 

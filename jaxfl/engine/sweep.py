@@ -137,7 +137,7 @@ def sweep(
         strict,
     )
     return swept(
-        lambda: lay_out(algorithm, problem, axes, fixed, seeds, noise, metrics_on),
+        lambda: lay_out(algorithm, problem, axes, fixed, seeds, noise, metrics_on, sweep),
         base_key(key, "a sweep", "and seeds= for several runs", isinstance(seeds, Iterable)),
         options,
         how,

@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from jaxfl.core.calls import blamed
-from jaxfl.core.checks import finite
+from jaxfl.core.checks import finite, spelt
 from jaxfl.core.errors import require
 from jaxfl.core.params import nonnegative
 from jaxfl.core.types import Array, Key, Model, PyTree
@@ -21,6 +21,7 @@ from jaxfl.problems.public import Constraint, Regularizer
 __all__ = ["custom"]
 
 
+@spelt("Model")
 def custom(
     init: PyTree | Callable[[Key], PyTree],
     loss: Callable[[PyTree, PyTree], Array],

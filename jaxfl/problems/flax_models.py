@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxfl.core.checks import spelt
 from jaxfl.core.errors import attempt, require
 from jaxfl.core.params import whole
 from jaxfl.core.types import Array, Key, Model, PyTree
@@ -41,6 +42,7 @@ class Forward(NamedTuple):
     tapped: Callable[[Layout], Tapped]
 
 
+@spelt("Model")
 def flax_model(
     module: Any,
     sample: Any,

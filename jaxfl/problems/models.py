@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxfl.core import provenance
-from jaxfl.core.checks import bind, instance
+from jaxfl.core.checks import bind, instance, spelt
 from jaxfl.core.errors import require
 from jaxfl.core.hosts import gathered, on_host
 from jaxfl.core.params import known, whole
@@ -79,6 +79,7 @@ ACTIVATIONS: dict[str, Activation] = {
 # --- linear models -------------------------------------------------------------------------------
 
 
+@spelt("Model")
 def logistic(
     features: int,
     *,
@@ -104,6 +105,7 @@ def logistic(
     return _linear("logistic", features, bias, regularizer, constraint, init)
 
 
+@spelt("Model")
 def least_squares(
     features: int,
     *,
@@ -122,6 +124,7 @@ def least_squares(
     return _linear("least_squares", features, bias, regularizer, constraint, init)
 
 
+@spelt("Model")
 def hinge(
     features: int,
     *,
@@ -140,6 +143,7 @@ def hinge(
     return _linear("hinge", features, bias, regularizer, constraint, init)
 
 
+@spelt("Model")
 def absolute(
     features: int,
     *,
@@ -167,6 +171,7 @@ def _linear(name: str, features: int, bias: bool, reg: Reg, within: Set, init: I
 # --- several outputs or layers -------------------------------------------------------------------
 
 
+@spelt("Model")
 def softmax_regression(
     features: int,
     classes: int,
@@ -189,6 +194,7 @@ def softmax_regression(
     return _dense("softmax", widths, out, classes, None, bias, regularizer, constraint, init)
 
 
+@spelt("Model")
 def mlp(
     features: int,
     hidden: int | Sequence[int] = (64,),
@@ -341,6 +347,7 @@ NETWORKS: dict[str, tuple[tuple[int, ...], int, tuple[int, ...]]] = {
 }
 
 
+@spelt("Model")
 def cnn(
     shape: Shape,
     classes: int,
@@ -387,6 +394,7 @@ def _cnn(nn: Any, a: Array, filters: Sequence[int], window: int, units: Sequence
     return a
 
 
+@spelt("Model")
 def resnet_gn(
     shape: Shape,
     classes: int,
@@ -436,6 +444,7 @@ def _resnet(nn: Any, a: Array, filters: Sequence[int], blocks: int, groups: int)
     return a.mean(axis=(1, 2))
 
 
+@spelt("Model")
 def char_lstm(
     features: Shape,
     classes: int,

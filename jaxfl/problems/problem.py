@@ -6,6 +6,7 @@ import dataclasses
 import warnings
 from collections.abc import Callable
 from functools import lru_cache, partial
+from inspect import signature
 from typing import Any, Never, cast
 
 import jax
@@ -99,7 +100,7 @@ class Problem(types.Problem, metaclass=_Checked):
     ) -> Problem:
         for argument in other:
             raise InputError(
-                unknown("argument of Problem named", argument, _checked.__annotations__)
+                unknown("argument of Problem named", argument, signature(_checked).parameters)
             )
         made = _checked(model, data, x0, name, dtype, validation_share, eval_records, weights)
         return cast(Problem, made)  # as the metaclass has it

@@ -314,6 +314,7 @@ FEW: Any = {"algorithm": "ldp_gd", "rounds": 2, "m": 4, "key": jax.random.key(0)
 
 test_mistakes_are_explained = refusals(
     (lambda: audit(**FEW, runs=3), "runs = 3"),
+    (lambda: audit(**FEW, confidnce=0.9), "did you mean the option 'confidence'?"),
     (lambda: audit(**FEW, confidence=1.0), "confidence"),
     (lambda: audit(**{**FEW, "algorithm": toy()}, delta=2.0), "delta"),
     (lambda: audit(**{**FEW, "rounds": 0}), "rounds"),

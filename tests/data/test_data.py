@@ -432,6 +432,11 @@ test_mistake = refusals(
     (split(DIGIT, 7), "7 clients .* cannot share 6 rows"),
     (split(DIGIT.train, 2), "must be a Dataset"),
     (split(data.standardise(DIGIT), 2), "first item of a tuple: unpack it, as in data,"),
+    (
+        split(Path("mine.csv"), 2),
+        r"'mine.csv' is a path, and no data: read a table by pandas, and take",
+    ),
+    (clients("mine.csv"), "'mine.csv' is a path, and no data: .* jaxfl.data.leaf"),
     (split(TABLE, 2), r"^dataset = DataFrame of shape \(\d+, \d+\) must .*from_clients\("),
     (lambda: dirichlet(LABELS, 30, alpha=0.01, min_size=25), "alpha = 0.01 .* raise alpha"),
     (lambda: by_label(10, 2), "one label per row"),

@@ -181,6 +181,8 @@ MISTAKES = [
     (dict(rounds=0), "rounds = 0"),
     (dict(k=99), "99"),
     (dict(learning_rate=0.1), "learning_rate"),
+    (dict(eval_evry=2), "named 'eval_evry': did you mean the option 'eval_every'?"),
+    (dict(seeds=2), "named 'seeds': give seeds to jaxfl.sweep("),
     (dict(eps=1.0), "eps = 1.0 and sigma"),
     (dict(out="/proc/nowhere/run"), "Cannot write"),
     (dict(algorithm="cdp_sdg"), "did you mean 'cdp_sgd'"),
@@ -212,6 +214,10 @@ def test_mistakes_get_one_sentence(key: jax.Array) -> None:
     for change, words in MISTAKES:
         given = {k: v for k, v in {**usual, **change}.items() if v is not None}
         refused(lambda given=given: jaxfl.simulate(**given), re.escape(words))
+    without = {name: value for name, value in usual.items() if name != "sigma"}
+    words = "eps = None is no number: .* or give sigma=0 to run cdp_sgd without noise"
+    refused(lambda: jaxfl.simulate(**without, eps=None), words)
+    assert jaxfl.simulate(**usual, eps=None).values["sigma"] == usual["sigma"]
 
 
 def test_the_worst_client_may_be_one_in_the_middle() -> None:

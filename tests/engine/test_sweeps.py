@@ -429,6 +429,7 @@ def test_totals_are_exact_beyond_32_bits() -> None:
 
 MISTAKES: list[tuple[dict[str, Any], str]] = [
     (dict(learning_rate=[0.1]), "'learning_rate': did you mean 'lr'? known:"),
+    (dict(pared=False), "named 'pared': did you mean the option 'paired'?"),
     (dict(choose_by="loss"), "'choose_by': give choose_by to jaxfl.views.select("),
     (dict(constraint=["ball:1", "ball:2"]), "'constraint': give constraint to the model, as in"),
     (dict(lr=[]), "axis lr has no values"),

@@ -383,6 +383,14 @@ NOTHING, LABELS = np.zeros((3, 4, FEATURES)), np.zeros((3, 4), int)
 PADDED = np.array([[1, 2, 1, 2], [1, 0, 0, 0], [2, 1, 2, 0]])
 LINEAR, CONV = nnx.Linear(5, 3, rngs=nnx.Rngs(0)), linen.Conv(3, (3, 3))
 test_mistakes_get_one_sentence = refusals(
+    (
+        lambda: models.mlp(64, **{"hiden": (3,)}),
+        "^Model 'mlp' has no option 'hiden': did you mean 'hidden'",
+    ),
+    (
+        lambda: models.custom({}, len, **{"nme": "a"}),
+        "'custom' has no option 'nme': did you mean 'name'",
+    ),
     (flax(normed), "batch norm by [^,]*norm.$"),
     (flax(dropping), "only: leave out dropout.$"),
     (flax(linen.Dense(1)), "one for each class"),
