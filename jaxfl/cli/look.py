@@ -57,7 +57,8 @@ def run_show(words: Sequence[str]) -> None:
       --columns NAME ...        show these columns alone, in this order, by their names in CSV
       --csv FILE                also write the table to FILE, with all digits
       --latex FILE              also write the table to FILE in LaTeX, for the package booktabs; unless
-                                --columns names them, columns with equal rows are a comment in it
+                                --columns names them, columns with equal rows, and details such as
+                                claimed eps and states, are a comment in it
       --target-loss X           also show the first evaluated round at which the mean training loss over
                                 seeds is X or less, and its bits and gradients
       --bandwidth B             with --target-loss: the clients' bandwidth in bit/s, from which the time
@@ -104,7 +105,8 @@ def run_compare(words: Sequence[str]) -> None:
       --columns NAME ...        show these columns alone, in this order, by their names in CSV
       --csv FILE                also write the table to FILE, with all digits
       --latex FILE              also write the table to FILE in LaTeX, for the package booktabs; unless
-                                --columns names them, columns with equal rows are a comment in it
+                                --columns names them, columns with equal rows, and details such as
+                                claimed eps and states, are a comment in it
     """
     given, *folders = _given("compare", words, 2)
     with _shown(*folders):
@@ -123,10 +125,10 @@ def run_plot(words: Sequence[str]) -> None:
     """usage: jaxfl plot DIR [--OPTION VALUE ...]
 
     Draw pictures of a sweep, the most important first: values against bits, heat maps, and curves with
-    bands over seeds; by default six or fewer, with --metric three or fewer for each metric.  notes.txt
-    in the same folder describes each picture: what it shows, how its settings were chosen, which have no
-    value, and which eps is proven.  For a single run, draw the curves.  By default a picture fits one
-    column of a paper, 3.3 inches wide, without a title.
+    bands over seeds; by default six or fewer, with --metric three or fewer for each metric.  A text
+    beside each picture describes it: what it shows, how its settings were chosen, which have no value,
+    and which eps is proven.  For a single run, draw the curves.  By default a picture fits one column of
+    a paper, 3.3 inches wide, without a title.
 
       jaxfl plot grid --where eps=1,4 --format pdf
       jaxfl plot grid --only front-loss --no-note
@@ -137,13 +139,12 @@ def run_plot(words: Sequence[str]) -> None:
       --metric NAME ...         draw these metrics, three pictures or fewer for each (default: two, that
                                 of --choose-by, on test data if it chose on validation data, and an
                                 accuracy, or the loss if the first is an accuracy)
-      --only NAME ...           draw these pictures alone, such as front-loss, map-loss or curves-loss, and
-                                keep those of other names that are in the folder
+      --only NAME ...           draw these pictures alone, such as front-loss, map-loss or curves-loss
       --for MEDIUM              paper (default), slides or notebook: their widths differ, and the last two
                                 have a title
       --width INCHES            width of the pictures; their type stays as large
       --title TEXT              title of the pictures, "" for none; the setting then stands in the note
-      --no-note                 write nothing under the pictures; notes.txt has their notes
+      --no-note                 write nothing under the pictures; texts beside them have their notes
       --label OLD=NEW ...       write NEW for algorithms, axes and metrics named OLD
       --out DIR                 folder for the pictures (default: DIR/pictures)
       --format KIND ...         png (default), pdf or svg

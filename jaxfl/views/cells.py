@@ -46,6 +46,7 @@ Array: TypeAlias = npt.NDArray[Any]
 CLOSE = 1e-9  # relative difference up to which two numbers name the same place on an axis
 WORTH = ["protects", "delta_of_eps", "level"]  # what settings share whose eps are worth the same
 PER_CLIENT = ("client", "quantile")  # dimensions of metrics of each client, or of their deciles
+ABSENT = {"claimed_eps": math.nan, "stated": 0, "noisy_losses": 0.0, "protects": 0}  # of a file
 TOTALS = ("messages", "coordinates", "gradients", "clamped", "uplink_bits", "downlink_bits")
 # of each protection the unit, how neighbouring data differ, if not in a replaced one, and what is seen
 RELATION = {"replace_one": "", "add_remove": " added or removed", "zero_out": " zeroed"}
@@ -131,19 +132,14 @@ class Grid:
             applies = cells.get(f"applies_{axis}", 1) == np.ones(len(cells))
             cells[axis] = cells[axis].astype(object).where(applies, None)
         cells = cells[~cells.duplicated([*axes])]
+        cells = cells.assign(**{name: v for name, v in ABSENT.items() if name not in cells})
         delta = cells.get("delta_of_eps", cells.get("delta", math.nan))  # delta may be an axis
         noisy, asked = cells["noisy"] > 0, cells.get("used_eps", math.nan)
         level = cells["proven_eps"].mask(cells["proven_eps"] <= asked * (1 + 1e-6), asked)
         cells = cells.assign(
             noisy=noisy,
             flag=cells["flag"] > 0,
-            claimed_eps=cells.get("claimed_eps", math.nan),
-            # older files do not say so
-            stated=cells.get("stated", 0) * np.ones(len(cells), int),
-            noisy_losses=cells.get("noisy_losses", 0) * np.ones(len(cells)),
-            protects=[
-                PROTECTED[int(code)] for code in cells.get("protects", 0) * np.ones(len(cells))
-            ],
+            protects=[PROTECTED[int(code)] for code in cells["protects"]],
             delta_of_eps=(delta * noisy.where(noisy)).astype(float),
             level=level.map("eps = {:.6g}".format).where(noisy, "no noise"),
         )
@@ -228,16 +224,9 @@ class Grid:
         said = ((", ".join(of), what) for what, of in found.items() if what)
         return [f"{who}: " * (len(found) > 1) + f"ε protects {what}." for who, what in said]
 
-    def proofs(self) -> list[str]:
-        """Why nothing is proven of some runs, and whose word an eps is, a sentence for each reason."""
-        return self._said("proofs")
-
-    def bits(self) -> list[str]:
-        """Whose word the bits of messages are, where nothing checks them."""
-        return [f"Uplink of {words}" for words in self._said("bits")]
-
-    def _said(self, what: str) -> list[str]:
-        """A sentence for each algorithm, after its name."""
+    def said(self, what: str) -> list[str]:
+        """Sentences that the algorithms have: ``proofs`` say why nothing is proven of some runs, and whose
+        word an eps is; ``bits`` whose word those of messages are, where nothing checks them."""
         names = self.about["axes"]["algorithm"]["values"]
         found = (f"{names[one['place'][0]]}: {one['why']}." for one in self.about.get(what, ()))
         return list(dict.fromkeys(found))

@@ -12,9 +12,9 @@ import numpy as np
 from jaxfl.core.errors import InputError, require
 from jaxfl.core.params import choice
 from jaxfl.views import ink
-from jaxfl.views.cells import Array, Grid
-from jaxfl.views.ink import Line, Panel
-from jaxfl.views.plots import ALONG, across, lines, scaled
+from jaxfl.views.cells import Grid
+from jaxfl.views.ink import Line
+from jaxfl.views.plots import ALONG, lines, panel
 from jaxfl.views.words import number
 
 if TYPE_CHECKING:
@@ -85,14 +85,6 @@ def snapshot(
         drawn[at]._replace(label=name, color=names.index(name))
         for at, name in zip(grid.cells.index[here], grid.cells["algorithm"][here], strict=True)
     ]
-    values: Array = np.concatenate([line.live().shown() for line in drawn.values()])
-    values = values[np.isfinite(values)]
-    log = ink.logarithmic(values) if scaled(metric) is None else False
     head = ", ".join(grid.label(name, value) for name, value in place.items())
-    axis = across(grid.ds, along)[1]
-    panel = Panel(head, axis, grid.name(metric), own, False if along == "round" else None, log)
-    figure = ink.picture("", [[panel]], grid.protections())
-    if values.size and values.min() < values.max():
-        room = 0.0 if log else 0.03 * (values.max() - values.min())
-        figure.axes[0].set_ylim(values.min() - room, values.max() + room)
-    return figure
+    shown = panel(grid, metric, along, own, head)._replace(span=[*drawn.values()])
+    return ink.picture("", [[shown]], grid.protections())

@@ -65,7 +65,8 @@ LEGEND: dict[str, Any] = {
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#000000", "#8C6BFF", "#E69F00", "#7A1F5C")
 STYLES: tuple[Any, ...] = ("solid", (0, (5, 1.5)), (0, (1.5, 1.2)), (0, (5, 1.2, 1.5, 1.2)))
 OTHER: Any = (0, (3, 1, 1, 1, 1, 1))  # of algorithms without the axis that the styles stand for
-MARKERS = ("o", "s", "^", "D", "v", "p", "<", ">", "P", "X", "h", "d")
+MARKERS = ("o", "s", "^", "D", "v", "p", "<", ">", "X", "h", "d")
+APART = "P"  # the marker of algorithms without the axis that the others stand for
 GREY = "#555555"
 FORMATS: dict[str, dict[str, Any]] = {  # without dates, and quickly
     "png": {"pil_kwargs": {"compress_level": 1}},
@@ -83,9 +84,8 @@ COVERED = 4.0, 1.2  # points: how near another covers a point, or a line
 RING, HALO = 3.0, 1.2  # points that a cover adds to a marker, and to a line
 RISEN = 2.0  # times where it began: what ends above that diverges, and sets no axis
 ABOVE = 3.0  # times the largest of the others: from there on it leaves the picture
+CROSS = f"A cross: from the next evaluation on infinite, or {CAP:g} times its first value."
 ARROW = "An arrow: there a line goes above what the axis shows."
-FEW = 4  # lines that have their names next to them, in place of a legend
-ASIDE = 0.34  # of a panel's width: the most that such names take
 
 
 class Line(NamedTuple):
@@ -110,9 +110,9 @@ class Line(NamedTuple):
             "linestyle": STYLES[style % len(STYLES)] if isinstance(style, int) else style,
             "marker": self.marker,
             "linewidth": self.width,
-            "markersize": 3.5 if style != "none" else 8.0 if self.marker == "*" else 5.0,
+            "markersize": 6.0 if style == "none" else 3.5,
         }
-        if style == "none" and self.marker in (*MARKERS, "*"):  # points may lie on each other
+        if style == "none" and self.marker in (*MARKERS, APART):  # points may lie on each other
             look |= {"markeredgecolor": "white", "markeredgewidth": 0.5}
         return look
 
@@ -143,6 +143,10 @@ class Panel(NamedTuple):
     logarithmic: bool | None = False  # across; None: if the lines end a decade apart
     powers: bool | None = None  # logarithmic upwards; None: if the values span a decade
     start: float = math.nan  # where the lines begin, if small values are good
+    span: Sequence[Line] = ()  # that the vertical axis shows; by default the panel's own
+
+
+EMPTY = Panel("", "", "", ())
 
 
 class Sheet(NamedTuple):
@@ -183,7 +187,7 @@ def sheet(heading: str, look: Look) -> tuple[Sheet, list[str]]:
 
 
 def picture(on: str | Sheet, rows: Sequence[Sequence[Panel]], notes: Sequence[str] = ()) -> Figure:
-    """Panels of equal width on a sheet, or under a title, with one legend, or names next to few lines.
+    """Panels of equal width on a sheet, or under a title, with one legend.
 
     Those with one label share that axis.  What diverges leaves the picture.
     """
@@ -194,12 +198,11 @@ def picture(on: str | Sheet, rows: Sequence[Sequence[Panel]], notes: Sequence[st
     panels = {(i, j): panel for i, row in enumerate(rows) for j, panel in enumerate(row)}
     panels = {at: p._replace(lines=[line.live() for line in p.lines]) for at, p in panels.items()}
     ups = {up: [p for p in panels.values() if p.up == up] for up in {p.up for p in panels.values()}}
-    uprights = {up: _upright(those) for up, those in ups.items()}
-    key = _key(line for panel in panels.values() for line in panel.lines)
-    named = _named(panels, key, width / columns)
-    notes = [*notes, *[ARROW] * any(upright.cut for upright in uprights.values())]
-    frame_of = on._replace(width=width), (height + 0.24) * len(rows)
-    figure = frame(*frame_of, {} if named else key, notes)
+    seen = {up: _seen(those) for up, those in ups.items()}
+    every = [line for panel in panels.values() for line in panel.lines]
+    key, cross = _key(every), any(line.ends and len(line.y) for line in every)
+    notes = [*notes, *[CROSS] * cross, *[ARROW] * any(cut for _, cut in seen.values())]
+    figure = frame(on._replace(width=width), (height + 0.24) * len(rows), key, notes)
     grid = figure.subplots(len(rows), columns, squeeze=False)
     first: dict[Any, Axes] = {}  # of those that share an axis
     for (i, j), ax in np.ndenumerate(grid):
@@ -207,59 +210,41 @@ def picture(on: str | Sheet, rows: Sequence[Sequence[Panel]], notes: Sequence[st
             ax.set_visible(False)
             continue
         panel = panels[i, j]
-        left, above, below = (panels.get(p) for p in ((i, j - 1), (i - 1, j), (i + 1, j)))
+        left, above, below = (panels.get(p, EMPTY) for p in ((i, j - 1), (i - 1, j), (i + 1, j)))
         if first.setdefault(panel.across, ax) is not ax:
             ax.sharex(first[panel.across])
         if first.setdefault((panel.up,), ax) is not ax:
             ax.sharey(first[panel.up,])
-        _draw(ax, panel.lines, uprights[panel.up].high)
-        if left is None or left.up != panel.up:
-            ax.set_ylabel(**fitted(panel.up, height))
-        else:
-            ax.tick_params(labelleft=False)
-        if below is None or below.across != panel.across:
-            ax.set_xlabel(panel.across, fontsize=TEXT)
-        else:
-            ax.tick_params(labelbottom=False)
-        if above is None or above.title != panel.title:
-            ax.set_title(**fitted(panel.title, 0.9 * width / columns, "label"), pad=3)
+        _draw(ax, panel.lines)
+        outer, lowest = left.up != panel.up, below.across != panel.across
+        ax.set_ylabel(**fitted(panel.up * outer, height))
+        ax.set_xlabel(panel.across * lowest, fontsize=TEXT)
+        title = panel.title * (above.title != panel.title)
+        ax.set_title(**fitted(title, 0.9 * width / columns, "label"), pad=3)
+        ax.tick_params(labelleft=outer, labelbottom=lowest, labelsize=SMALL, length=2.5, pad=2)
         if not ax.has_data():
             at = {"transform": ax.transAxes, "ha": "center", "color": GREY, "fontsize": SMALL}
             ax.text(0.5, 0.5, "diverged, or not run", **at)
-        ax.tick_params(labelsize=SMALL, length=2.5, pad=2)
         ax.grid(True, which="major", color="#DDDDDD", linewidth=0.5)
         ax.set_axisbelow(True)
         ax.spines[["top", "right"]].set_visible(False)
-    for up, upright in uprights.items():
-        _up(first[up,], upright)
+    for up, those in ups.items():
+        _up(first[up,], seen[up][0], those[0].powers)
     for across in {panel.across for panel in panels.values()}:
         _across(first[across], [p for p in panels.values() if p.across == across])
     for place, panel in panels.items():
         _uncover(grid[place])
         _leave(grid[place], panel.lines)
-        if place in named:
-            _name(grid[place], panel.lines, height)
     return figure
 
 
-class Upright(NamedTuple):
-    """A vertical axis: what it shows, and its scale."""
-
-    low: float
-    high: float
-    log: bool
-    cut: bool  # some values are above it
-
-
-def _upright(panels: Sequence[Panel]) -> Upright:
-    """The vertical axis that these panels share."""
-    lines = [line for panel in panels for line in panel.lines if len(line.y)]
+def _seen(panels: Sequence[Panel]) -> tuple[Array, bool]:
+    """The values that the vertical axis of these panels shows, and whether it leaves some out."""
+    every = (line for panel in panels for line in panel.span or panel.lines)
+    lines = [line for line in map(Line.live, every) if len(line.y)]
     values = np.concatenate([np.zeros(0), *(line.shown() for line in lines)])
     top = beyond([line.y[-1] for line in lines], max(p.start for p in panels))
-    seen = values[values <= top]
-    ends = (float(seen.min()), float(seen.max())) if seen.size else (math.nan, math.nan)
-    log = logarithmic(seen) if panels[0].powers is None else panels[0].powers
-    return Upright(*ends, log, len(seen) < len(values))
+    return values[values <= top], bool((values > top).any())
 
 
 def beyond(last: Sequence[float] | Array, start: float) -> float:
@@ -273,50 +258,17 @@ def beyond(last: Sequence[float] | Array, start: float) -> float:
     return RISEN * most if fine.size and known.max() > ABOVE * most else math.inf
 
 
-def _named(panels: Mapping[Any, Panel], key: Mapping[str, Line], width: float) -> list[Any]:
-    """The panels that name their lines at the ends, those at the right first; none if some line has
-    no place for its name, or if all lines of a panel end in one point."""
-    room = max((CHARACTER * SMALL * len(name) for name in key), default=math.inf)
-    if room > ASIDE * width or any(line.kind for line in key.values()):
-        return []
-    out, left, last = list[Any](), {*key}, max(column for _, column in panels)
-    for at in sorted(panels, key=lambda at: (at[1] != last, at)):
-        of = [line for line in panels[at].lines if line.label and len(line.y)]
-        names, x = {each.label for each in of}, [each.x[-1] for each in of]
-        fits = 0 < len(of) == len(names) <= FEW and min(x) > 0.97 * max(x) > 0
-        fits = fits and (len(of) == 1 or len({float(each.y[-1]) for each in of}) > 1)
-        if fits and (at[1] == last or names & left):
-            out.append(at)
-            left -= names
-    return [] if left else out
-
-
-def _name(ax: Axes, lines: Sequence[Line], height: float) -> None:
-    """Write the name of each line next to its end, none over another."""
-    to_axes, step = ax.transData + ax.transAxes.inverted(), 1.5 * SMALL / 72 / height
-    own = {line.label: line for line in reversed(lines) if line.label and len(line.y)}
-    ends = {name: to_axes.transform((line.x[-1], line.y[-1]))[1] for name, line in own.items()}
-    upwards, below, above = sorted(ends, key=lambda name: ends[name]), -math.inf, 1.0 + step
-    for name in upwards:
-        ends[name] = below = max(min(1.0, ends[name]), below + step)
-    for name in reversed(upwards):
-        above = min(ends[name], above - step)
-        look = {"color": own[name].look()["color"], "fontsize": SMALL, "va": "center"}
-        ax.text(1.02, above, name, transform=ax.transAxes, **look)
-
-
 def _leave(ax: Axes, lines: Sequence[Line]) -> None:
     """An arrow at the upper edge wherever a line or a point leaves the picture."""
-    look: Any = {"transform": ax.transAxes, "clip_on": False, "marker": "^", "markersize": 5}
+    (*_, top), scale = ax.get_ylim(), ax.yaxis.get_transform().transform
+    look: Any = {"transform": ax.get_xaxis_transform(), "clip_on": False, "markersize": 5}
     for line in lines:
-        x = np.clip(np.asarray(line.x, np.float64), *ax.get_xlim())  # 0 may have no place
-        points = np.column_stack([x, line.y]) if len(x) else np.zeros((0, 2))
-        shares = ax.transAxes.inverted().transform(ax.transData.transform(points))
-        out = shares[:, 1] > 1.0
+        x, y = np.clip(np.asarray(line.x, np.float64), *ax.get_xlim()), np.asarray(line.y)
+        out = y > top  # and of x, 0 may have no place
         for i in np.flatnonzero(out & ~np.append(False, out[:-1])):
-            last, at = shares[i - 1] if i and line.steps == "default" else shares[i], shares[i]
-            part = (1.0 - last[1]) / (at[1] - last[1]) if last[1] < at[1] else 0.0
-            ax.plot(last[0] + part * (at[0] - last[0]), 1.0, color=line.look()["color"], **look)
+            last = slice(max(int(i) - (line.steps == "default"), 0), int(i) + 1)
+            at = np.interp(scale(top), scale(y[last]), x[last])
+            ax.plot(at, 1.0, "^", color=line.look()["color"], **look)
 
 
 def _uncover(ax: Axes) -> None:
@@ -328,8 +280,7 @@ def _uncover(ax: Axes) -> None:
         near = [at - o for o in places[i + 1 :] if len(o) == len(at)]
         over = sum(bool(np.abs(gap).max() < COVERED[len(at) > 1]) for gap in near)
         if over and len(at) == 1:
-            star = 1 + (line.get_marker() == "*")  # most of it is behind what covers it
-            line.set_markersize(line.get_markersize() + RING * min(over, 3) * star)
+            line.set_markersize(line.get_markersize() + RING * min(over, 3))
         elif over:
             line.set(linewidth=line.get_linewidth() + HALO * min(over, 2), alpha=PALE)
 
@@ -357,7 +308,7 @@ def _key(lines: Iterable[Line]) -> dict[str, Line]:
     return labels | kinds
 
 
-def _draw(ax: Axes, lines: Sequence[Line], top: float) -> None:
+def _draw(ax: Axes, lines: Sequence[Line]) -> None:
     """Draw lines, their bands or bars, and a cross at the end of each that has one."""
     bars = list[Any]()
     for line in lines:
@@ -374,18 +325,18 @@ def _draw(ax: Axes, lines: Sequence[Line], top: float) -> None:
                 ax.fill_between(x, low, high, color=color, alpha=0.18, linewidth=0)
             else:
                 bars.append((x[0], low[0], high[0], color))
-        if line.ends and y[-1] <= top:
-            ax.plot(x[-1], y[-1], "X", color=color, markersize=6, clip_on=False, zorder=4)
+        if line.ends:
+            ax.plot(x[-1], y[-1], "X", color=color, markersize=6, zorder=4)
     if bars:
         ax.vlines(*zip(*bars, strict=True), linewidth=0.9)
 
 
-def _up(ax: Axes, upright: Upright) -> None:
-    """The vertical axis."""
-    low, high = upright.low, upright.high
-    if math.isnan(low):
+def _up(ax: Axes, values: Array, log: bool | None) -> None:
+    """The vertical axis, which shows these values."""
+    low, high = (values.min(), values.max()) if values.size else (math.nan, math.nan)
+    if not values.size:
         ax.set_yticks([])
-    elif upright.log:
+    elif logarithmic(values) if log is None else log:
         ax.set_yscale("log", nonpositive="clip")
         powers(ax.yaxis, low, high)
         room = max(1.15, (high / low) ** MARGIN)
@@ -482,9 +433,8 @@ def save(figure: Figure, folder: Path, name: str, formats: Iterable[str]) -> lis
 def write(figure: Figure, path: Path) -> Path:
     """Write a figure reproducibly: without a date, without random names, with names as they are."""
     import matplotlib
-    from matplotlib.backend_bases import get_registered_canvas_class
 
-    kind, dpi = path.suffix[1:].lower(), figure.dpi
+    kind = path.suffix[1:].lower()
     wrong = f"The name of the picture {str(path)!r} must end in .png, .pdf or .svg"
     require(kind in FORMATS, wrong)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -494,17 +444,13 @@ def write(figure: Figure, path: Path) -> Path:
     for text in texts:  # they may hold a user's names, and these dollars
         text.set_parse_math(False)
         text.set_text("\n".join(map(printable, text.get_text().split("\n"))))
-    figure.set_dpi(DPI if kind == "png" else 72)  # that of these canvases
-    canvas: Any = get_registered_canvas_class(kind)(figure)  # savefig would lay texts out twice
     engine: Any = figure.get_layout_engine()
     engine.execute(figure)
-    # the last digits of a layout depend on where its numbers are in memory
-    for ax in figure.axes:
+    for ax in figure.axes:  # the last digits of a layout depend on where its numbers are in memory
         ax.set_position(np.round(ax.get_position().bounds, 9))
         ax.set_in_layout(True)
-    figure.set_layout_engine("none")
+    figure.set_layout_engine(None)  # savefig would lay texts out again
     with matplotlib.rc_context({"svg.hashsalt": "jaxfl", "pdf.fonttype": 42}):
-        replace(path, functools.partial(getattr(canvas, f"print_{kind}"), **FORMATS[kind]))
+        replace(path, functools.partial(figure.savefig, format=kind, dpi=DPI, **FORMATS[kind]))
     figure.set_layout_engine(engine)
-    figure.set_dpi(dpi)
     return path

@@ -166,20 +166,16 @@ def _check_protection(grid: Grid, over: tuple[str, ...]) -> None:
 
 def publishing(grid: Grid) -> tuple[str, str]:
     """Sentences about the coverage of a run's proven eps, and about publishing several runs."""
-    several = bool(_proven(grid.cells).sum() * grid.ds.sizes["seed"] > 1)
-    own, deltas = ", if only this run is published" * several, grid.cells["delta_of_eps"].dropna()
+    eps = grid.cells["proven_eps"][_proven(grid.cells)]
+    several, deltas = len(eps) * grid.ds.sizes["seed"] > 1, grid.cells["delta_of_eps"].dropna()
+    own = ", if only this run is published" * several
     if grid.about.get("repeated"):  # older files do not say it
         own = (
             ", unless another run is published, such as the shorter one with its key in this folder"
         )
-    each = " to ".join(
-        number(above(delta)) for delta in dict.fromkeys((deltas.min(), deltas.max()))
-    )
-    levels = {number(above(eps)) for eps in grid.cells["proven_eps"][_proven(grid.cells)]}
-    whom = {what for what in grid.cells["protects"] if what}
+    levels = {number(above(one)) for one in eps}
     which = f"ε = {min(levels)}" if len(levels) == 1 else "Each ε"
-    of = "".join(f", for {one}" for one in whom if len(whom) == 1)
-    alone = f"{which} at δ = {each}{of}{own}." if len(deltas) else ""
+    alone = f"{which} at δ = {span(deltas, bounds=4)}{own}." if len(deltas) else ""
     # Files from before the option were paired, and some hold an eps as if noise were not shared.
     return alone, f"{SHARED}." * (several and bool(grid.about.get("paired", True)))
 
@@ -263,14 +259,10 @@ def _note(grid: Grid, found: Grid, rule: Criterion, over: tuple[str, ...], lost:
     data = f" on {held} data" if held else " on the private data"
     data *= not rule.metric.startswith("validation_")
     most = f"the best of {cells['candidates'].max()} {kinds} of {names}{runs}"
-    uncovered = "; no proven eps covers this choice"
-    if held:
-        uncovered = "; the eps of one run does not cover this choice" if priced else uncovered
-        uncovered += f", and nothing protects the {held} records"
-    elif priced:
-        uncovered += ", which reads exact values of the training records"
-    uncovered *= bool(proven.any())
-    said = [f"Shown is {most}, by the {rule.words}{data}{uncovered}"]
+    reads = f"and nothing protects the {held} records"
+    reads = reads if held else "which reads exact values of the training records"
+    covered = f"; the eps of one run does not cover this choice, {reads}" * bool(proven.any())
+    said = [f"Shown is {most}, by the {rule.words}{data}{covered}"]
     if lost:
         why = f"a seed diverged, or ended above {AWAY:,} times its first loss"
         out = "step size" if over == ("lr",) else kinds.removesuffix("s")

@@ -16,7 +16,7 @@ from jaxfl.privacy.gaussian import gdp_power
 from jaxfl.privacy.statements import Card, power_at
 from jaxfl.views import ink
 from jaxfl.views.ink import GREY, Line, Panel
-from jaxfl.views.tables import Table, Value, by_rows
+from jaxfl.views.tables import Column, Table
 from jaxfl.views.words import number
 
 if TYPE_CHECKING:
@@ -38,21 +38,22 @@ def cards(of: Mapping[str, Card]) -> Table:
     for card in of.values():
         instance("card", card, Card, CARD)
     rates = sorted({fpr for card in of.values() for fpr in card.rates}, reverse=True)
-    reached = any((card.audited or {}).get("power") for card in of.values())
-    heads = {"label": "", "proven_eps": "proven ε", "delta": "δ", "mu": "μ", "floor": "down to δ"}
-    heads["regret"] = "regret"
-    heads |= {f"tpr_{fpr:g}": f"TPR at {100 * fpr:g} % FPR" for fpr in rates}
-    heads |= {f"reached_{fpr:g}": f"audit, {100 * fpr:g} %" for fpr in rates if reached}
-    rows: list[list[Value]] = []
-    for label, card in of.items():
-        known: list[Value] = [
-            v if v is not None and math.isfinite(v) else None
-            for v in (card.eps, card.quoted, card.regret)
-        ]
-        row: list[Value] = [label, known[0], card.delta, known[1], card.floor, known[2]]
-        row += [card.rates.get(fpr) for fpr in rates]
-        row += [((card.audited or {}).get("power") or {}).get(fpr) for fpr in rates if reached]
-        rows.append(row)
+    powers = {label: (card.audited or {}).get("power") or {} for label, card in of.items()}
+    each = [*of.values()]
+    columns = [
+        Column("label", "", [*of]),
+        Column("proven_eps", "proven ε", [_finite(card.eps) for card in each], bound=True),
+        Column("delta", "δ", [card.delta for card in each], bound=True),
+        Column("mu", "μ", [_finite(card.quoted) for card in each], bound=True),
+        Column("floor", "down to δ", [card.floor for card in each], bound=True),
+        Column("regret", "regret", [_finite(card.regret) for card in each], bound=True),
+    ]
+    for fpr in rates:
+        found, head = [card.rates.get(fpr) for card in each], f"TPR at {100 * fpr:g} % FPR"
+        columns.append(Column(f"tpr_{fpr:g}", head, found, bound=True))
+    for fpr in rates if any(powers.values()) else ():
+        reached = [power.get(fpr) for power in powers.values()]
+        columns.append(Column(f"reached_{fpr:g}", f"audit, {100 * fpr:g} %", reached))
     notes = [
         f"{label}: protects {card.neighbours}; the adversary sees {card.seen}; rests on "
         f"{'; '.join(card.rests_on) or 'no part of yours'}."
@@ -62,14 +63,12 @@ def cards(of: Mapping[str, Card]) -> Table:
     some = [card for card in of.values() if card.profile and card.regret > 0]
     notes += [MU] * any(card.quoted for card in some)
     notes += [LOOSELY] * any(card.quoted is None for card in some)
-    columns = (c._replace(bound=not c.name.startswith("reached")) for c in by_rows(heads, rows))
-    return Table("", tuple(columns), (*notes, *_assumed(of)))
+    notes += [f"Assumed: {words}." for words in dict.fromkeys(c.assumes for c in each) if words]
+    return Table("", tuple(columns), tuple(notes))
 
 
-def _assumed(of: Mapping[str, Card]) -> list[str]:
-    return [
-        f"Assumed: {words}." for words in dict.fromkeys(c.assumes for c in of.values()) if words
-    ]
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None
 
 
 def trade_off(card: Card, path: str | Path | None = None, *, title: str = "") -> Figure:

@@ -45,9 +45,6 @@ UNPROVEN = "none proven"
 BROKEN = "bound broken"
 ABOVE = "proven > asked"
 SPENT = ("messages", "uplink_bits", "downlink_bits", "gradients")
-# settings that a comparison names, with their words
-SETTINGS = {name: name for name in ("algorithm", "problem", "model", "dtype", "noise", "data")}
-SETTINGS["objective"] = "objective (regularizer, constraint or size)"
 LEFT_OUT = ("eps", "delta", "noise_constant")  # the proven eps follows from them
 SAME = {"protects": "protection", "delta_of_eps": "δ", "level": "ε"}
 ROWS = 200  # that a notebook shows
@@ -88,6 +85,7 @@ class Column(NamedTuple):
     scale: float = 1.0  # shown is value / scale, in the unit that the heading names
     alarm: bool = False  # its words are in red
     bound: bool = False  # its numbers are upper bounds, shown rounded up
+    aside: bool = False  # LaTeX leaves it to a comment, unless it is named
 
     def words(self) -> list[str]:
         return [self._word(value) for value in self.values]
@@ -188,20 +186,21 @@ class Table(NamedTuple):
     def latex(self, columns: Sequence[str] | None = None) -> str:
         """A ``tabular`` for the package booktabs; names of the best rows are bold, notes are comments.
 
-        ``columns`` are names as in CSV; by default those whose rows are equal are left to a comment,
-        but for the proven eps beside claimed ones that differ.
+        ``columns`` are names as in CSV; by default a comment has those whose rows are equal, and the names
+        of details, such as claimed eps and states.
         """
-        equal = [c for c in self.columns if len(c.values) > 1 == len({*c.words()})]
-        same = {c.name: f"{c.heading} = {c.words()[0]}" for c in equal if columns is None}
-        if not {"claimed_eps", "proven_eps"} <= same.keys():  # a claim never stands alone
-            same.pop("proven_eps", None)
-        shown = self.only(
-            columns or [c.name for c in self.columns if c.name not in same] or [*same]
-        )
-        held = f"In all rows: {', '.join(same.values())}." * bool(same)
+        equal = {c.name: len(c.values) > 1 == len({*c.words()}) for c in self.columns}
+        left = [c for c in self.columns if columns is None and (c.aside or equal[c.name])]
+        if len(left) == len(self.columns):
+            left = []
+        shown = self.only(columns or [c.name for c in self.columns if c not in left])
+        same = ", ".join(f"{c.heading} = {c.words()[0]}" for c in left if equal[c.name])
+        named = ", ".join(c.name for c in left if not equal[c.name])
+        held = [f"In all rows: {same}."] * bool(same)
+        held += [f"Left out, unless columns are named: {named}."] * bool(named)
         sides = "".join(column.side[0] for column in shown.columns)
         head = " & ".join(_latex(column.heading) for column in shown.columns) + r" \\"
-        lines = [f"% {plain(note)}" for note in (self.title, held, *self.notes) if note]
+        lines = [f"% {plain(note)}" for note in (self.title, *held, *self.notes) if note]
         lines += [rf"\begin{{tabular}}{{{sides}}}", r"\toprule", head, r"\midrule"]
         for i, words in enumerate(shown._rows()):
             cells = [_latex(greek(word)) for word in words]
@@ -317,7 +316,8 @@ def table(
     columns = [*_axes(grid), *_metrics(grid, shown, rule), *_privacy(grid, card)]
     columns += [*_targets(grid, reached), *_fates(grid)]
     best, rivals = _best(grid, rule)
-    notes = [f"* {rule.words} of {rivals}."] * bool(best) + remarks(grid) + grid.bits()
+    notes = [f"* {rule.words} of {rivals}."] * bool(best) + remarks(grid)
+    notes += [f"Uplink of {words}" for words in grid.said("bits")]
     notes += ["± standard error over seeds."] * (grid.ds.sizes["seed"] > 1)
     notes += [MU] * (card and "mu" in grid.cells and bool(grid.cells["mu"].notna().any()))
     curves = grid.flat(grid.ds[["loss"]])["loss"].mean("seed").values
@@ -350,7 +350,10 @@ def _axes(grid: Grid) -> list[Column]:
         if name not in swept and f"used_{name}" in cells and cells[f"used_{name}"].notna().any():
             of = f" of {grid.about['facts'].get('d', 'd')}" * (name == "k")
             heads[f"used_{name}"] = grid.short(name) + of
-    return [Column(name, head, _known(cells[name])) for name, head in heads.items()]
+    return [
+        Column(name, head, _known(cells[name]), aside=name in ("used_k", "used_omega"))
+        for name, head in heads.items()
+    ]
 
 
 def _known(values: pandas.Series) -> list[Value]:
@@ -378,7 +381,7 @@ def _privacy(grid: Grid, card: bool) -> list[Column]:
         return []
     kept = list(map(eps_words, cells["noisy"], cells["proven_eps"], cells["stated"]))
     claimed = _known(cells["claimed_eps"].where(cells["noisy"]))
-    out = [Column("claimed_eps", "claimed ε", claimed)]
+    out = [Column("claimed_eps", "claimed ε", claimed, aside=True)]
     out.append(Column("proven_eps", "proven ε", kept, bound=True))
     if grid.about.get("selection", {}).get("priced"):  # of all runs among which one was chosen
         out.append(
@@ -386,13 +389,13 @@ def _privacy(grid: Grid, card: bool) -> list[Column]:
         )
     stated = [name for name in IN_CARD if card and name in cells]
     out += [Column(name, IN_CARD[name], _known(cells[name]), bound=True) for name in stated]
-    out.append(Column("protects", "protects", _protected(cells)))
+    out.append(Column("protects", "protects", _protected(cells), aside=True))
     if cells["flag"].any():
         alarms = [(name, held) for name, (held, _) in _alarms(cells).items()]
         red = [", ".join(name for name, held in alarms if held[i]) for i in range(len(cells))]
-        out.append(Column("flag", "flag", red, alarm=True))
+        out.append(Column("flag", "flag", red, alarm=True, aside=True))
     if cells["delta_of_eps"].nunique() > 1 and "delta" not in grid.axes:
-        out.append(Column("delta", "δ", cells["delta_of_eps"].tolist()))
+        out.append(Column("delta", "δ", cells["delta_of_eps"].tolist(), aside=True))
     return out
 
 
@@ -450,7 +453,7 @@ def _fates(grid: Grid) -> list[Column]:
 
     seeds = grid.ds.sizes["seed"]
     words = [fate(cell) for cell in grid.cells.to_dict("records")]
-    return [Column("state", "state", words, alarm=True)] if any(words) else []
+    return [Column("state", "state", words, alarm=True, aside=True)] if any(words) else []
 
 
 # --- the best, and notes -------------------------------------------------------------------------
@@ -475,9 +478,7 @@ def remarks(grid: Grid) -> list[str]:
     notes = [chosen.get("warning", ""), chosen.get("note", "")]
     if not grid.cells["noisy"].any():
         return [*notes, "Not private, no noise."]
-    whom = grid.protections()  # one of all is in ``alone``
-    notes += whom * (len(whom) > 1 or not alone)
-    notes += [alone, several * (several not in notes[1]), *grid.proofs()]
+    notes += [*grid.protections(), alone, several * (several not in notes[1]), *grid.said("proofs")]
     flags = _alarms(grid.cells).items() if grid.cells["flag"].any() else ()
     return notes + [f"{name}: {why}." for name, (held, why) in flags if held.any()]
 
@@ -642,25 +643,26 @@ def _measured(a: Grid, b: Grid, name: str, paired: bool) -> list[tuple[Value, ..
 
 
 def _guarantees(a: pandas.DataFrame, b: pandas.DataFrame) -> list[list[tuple[Value, ...]]]:
-    """Of every cell the proven eps, its delta if these differ, and what it protects.
+    """Of every cell the proven eps, and where the sides differ in them its delta and what it protects.
 
     Nothing where neither side has noise.  Two eps have a difference only where they protect the same,
     at one delta.
     """
-    sides = [map(eps_words, c["noisy"], c["proven_eps"], c["stated"]) for c in (a, b)]
-    deltas = [_known(c["delta_of_eps"]) for c in (a, b)]
-    out: list[list[tuple[Value, ...]]] = [[], [], []]
-    for x, y, d, e, p, q in zip(*sides, *deltas, _protected(a), _protected(b), strict=True):
-        known = isinstance(x, float) and isinstance(y, float) and (d, p) == (e, q)
-        lines = (
-            ("proven eps", x, y, y - x if known else None),
-            ("delta", d, e, None),
-            ("protects", p, q, None),
-        )
-        noise = (x, y) != ("no noise", "no noise")
-        for i, line in enumerate(lines):
-            out[i].append(line if noise and (i != 1 or deltas[0] != deltas[1]) else ())
-    return out
+    noise = (a["noisy"].to_numpy() | b["noisy"].to_numpy()).tolist()
+    eps = [[*map(eps_words, c["noisy"], c["proven_eps"], c["stated"])] for c in (a, b)]
+    deltas, whose = [_known(c["delta_of_eps"]) for c in (a, b)], [*map(_protected, (a, b))]
+    alike = [d == e and p == q for d, e, p, q in zip(*deltas, *whose, strict=True)]
+    known = [isinstance(x, float) and isinstance(y, float) for x, y in zip(*eps, strict=True)]
+    pairs = zip(*eps, alike, known, strict=True)
+    margins = [y - x if same and known else None for x, y, same, known in pairs]
+    blank = [None] * len(alike)
+    lines: dict[str, Sequence[Sequence[Value]]] = {"proven eps": (*eps, margins)}
+    lines |= {"delta": (*deltas, blank)} if deltas[0] != deltas[1] else {}
+    lines |= {"protects": (*whose, blank)} if whose[0] != whose[1] else {}
+    return [
+        [(name, *line) if noisy else () for noisy, *line in zip(noise, *of, strict=True)]
+        for name, of in lines.items()
+    ]
 
 
 def _protections(a: Grid, b: Grid, names: tuple[str, str]) -> list[str]:
@@ -675,30 +677,26 @@ def _protections(a: Grid, b: Grid, names: tuple[str, str]) -> list[str]:
 def _settings(a: Grid, b: Grid) -> Iterator[tuple[str, ...]]:
     """The settings that differ, with their values or words for both."""
     salts = {str(g.about["settings"].get("data")).rpartition(":")[0] for g in (a, b)}
-    one, two = (
-        {
-            **grid.about["settings"],
-            "noise": grid.about.get("noise"),
-            "data": _data(grid, len(salts) == 1),
-            "objective": grid.about["settings"].get("objective", "").partition(" ")[2],
-        }
-        for grid in (a, b)
-    )
-    for name, words in SETTINGS.items():
-        x, y = one.get(name), two.get(name)
-        if x and y and x != y:
-            yield words, x, y
-            if name == "data":  # others have another objective
-                return
+    one, two = (_named(grid, len(salts) == 1) for grid in (a, b))
+    differ = [name for name, x in one.items() if x and two[name] and x != two[name]]
+    if "data" in differ:  # others have another objective
+        differ = differ[: differ.index("data") + 1]
+    yield from ((name, one[name], two[name]) for name in differ)
 
 
-def _data(grid: Grid, checked: bool) -> str:
-    """The data set, with its checksum where the other's has the same salt, and how it is split."""
+def _named(grid: Grid, checked: bool) -> dict[str, str]:
+    """Settings by their words; data with a checksum where the other's has the same salt, and how they are
+    split."""
     named, facts = grid.about["settings"], grid.about["facts"]
     records = f"{span([facts['m'], facts['m_max']])} records each" if "m_max" in facts else ""
     checksum = f"checksum {named.get('data')}" * checked
     split = (named.get("partition"), f"{span(grid.cells['n'])} clients", records, checksum)
-    return f"{named['problem']} ({', '.join(filter(None, split))})"
+    return {
+        **{name: named.get(name) for name in ("algorithm", "problem", "model", "dtype")},
+        "noise": grid.about.get("noise"),
+        "data": f"{named['problem']} ({', '.join(filter(None, split))})",
+        "objective (regularizer, constraint or size)": named.get("objective", "").partition(" ")[2],
+    }
 
 
 def _values(a: Grid, b: Grid, common: list[str]) -> Iterator[tuple[str, ...]]:

@@ -222,9 +222,9 @@ def test_the_price_of_choosing_is_said() -> None:
     assert chosen.candidates == 3
     assert chosen.note == (
         "Shown is the best of 3 values of lr (step size) with 3 seeds each, by the lowest final "
-        "loss on the private data; no proven eps covers this choice, which reads exact values of the "
-        "training records. Publishing the 9 runs of one row, and no choice among them, has a proven "
-        "eps of 9 to 45, which the table has of each row."
+        "loss on the private data; the eps of one run does not cover this choice, which reads exact "
+        "values of the training records. Publishing the 9 runs of one row, and no choice among them, "
+        "has a proven eps of 9 to 45, which the table has of each row."
     )
     rows = table(chosen.ds).facts()["rows"]
     assert [row["eps_of_choice"] for row in rows] == [9 * row["proven_eps"] for row in rows]
@@ -239,7 +239,9 @@ def test_the_price_of_choosing_is_said() -> None:
             in held
         )
     paired = grids.grid().assign(validation_loss=ds["test_loss"])
-    said = "no proven eps covers this choice, and nothing protects the validation records"
+    said = (
+        "the eps of one run does not cover this choice, and nothing protects the validation records"
+    )
     assert said in select(paired).note
     assert results.config(chosen.ds)["selection"]["note"] == chosen.note
     assert "lr" not in results.config(chosen.ds)["axes"]

@@ -276,13 +276,16 @@ def test_bounds_are_rounded_up_also_in_notes() -> None:
     assert span([9.350505, 19.24412792]) == "9.35 to 19.2"
 
 
-def test_no_claim_is_printed_without_the_proof() -> None:
-    def latex(claimed: list[float]) -> str:
-        columns = ("algorithm", ["x", "y"]), ("claimed_eps", claimed), ("proven_eps", [1.0, 1.0])
-        return Table("", tuple(Column(name, name, values) for name, values in columns), ()).latex()
-
-    assert "claimed\\_eps & proven\\_eps" in latex([1.6, 1.3])
-    assert "proven" not in latex([1.6, 1.6]).split("tabular")[1]
+def test_latex_leaves_details_to_a_comment_unless_they_are_named(ds: xarray.Dataset) -> None:
+    """A claimed eps never stands alone; a table with details alone has them."""
+    found = table(ds)
+    head, body = found.latex().split(r"\begin{tabular}")
+    heads = r"$\varepsilon$ & algorithm & $\omega$ & lr & loss & accuracy & test accuracy & "
+    assert heads + r"uplink (Mbit) & proven $\varepsilon$ \\" in body
+    assert "% Left out, unless columns are named: claimed_eps, flag, state.\n" in head
+    assert "% In all rows: protects = –.\n" in head
+    assert "claimed" in found.latex(["claimed_eps", "proven_eps"])
+    assert "claimed" in found.only(["claimed_eps", "flag"]).latex().split("tabular")[1]
 
 
 def rows_of(found: Table, metric: str) -> list[dict[str, Any]]:
@@ -339,7 +342,7 @@ def test_two_eps_are_compared_where_they_protect_the_same() -> None:
     for found, other, difference in ((alike, "messages", -0.5), (unlike, "sums", None)):
         assert [row["difference"] for row in rows_of(found, "proven eps")] == [difference] * 2
         sides = [(row["a A"], row["b B"]) for row in rows_of(found, "protects")]
-        assert sides == [("record, messages", f"record, {other}")] * 2
+        assert sides == [("record, messages", f"record, {other}")] * 2 * (found is unlike)
         assert not found.best
     assert f"ldp_sgd: ε protects {said[0]}" in alike.notes
     assert {
