@@ -160,7 +160,7 @@ class Setup:
                                 that of JAX's configuration)
       --device KIND             device: cpu, gpu or tpu (default: the one that JAX chooses)
       --until T                 go on to round T with the noise and the other values for --rounds, as
-                                Run.extend does: a given eps is then that of --rounds alone; of runs
+                                Run.extend does: a given eps is then that of --rounds alone
       --target-loss LOSS        stop a run once its loss is this low; on training data, a proven eps
                                 requires --loss-bound and --loss-sigma
       --loss-bound B            with --target-loss: clip each example's loss to [0, B] before it is compared
@@ -212,7 +212,7 @@ class Setup:
     metrics_on: str = option("train", Among("train", "test", "validation"))
     matmul_precision: str | None = _one(Among("default", "highest"))
     device: str | None = _one(Among("cpu", "gpu", "tpu"))
-    until: int | None = _one(whole(1, 2**31 - 1), alone="run")
+    until: int | None = _one(whole(1, 2**31 - 1))
     target_loss: float | None = _one(real())
     loss_bound: float | None = _one(POSITIVE)
     loss_sigma: float | None = _one(POSITIVE)

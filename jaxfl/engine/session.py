@@ -265,8 +265,9 @@ def _plan(planned: Planned, fit: _Fit, how: How, alone: bool) -> list[int]:
         who = "A run begins" if alone else f"{plural(again, 'run')} begin{'s' * (again == 1)}"
         words = f"{who} again, with the key of a shorter run but other noise or schedules"
         words += ", and no eps holds for both"
-        same = "continue with the same noise by Run.extend, or by `jaxfl run --extend DIR --until T`, or "
-        way = same * alone + "compute in another folder, with a key or a seed of its own"
+        by = "Run.extend, or by `jaxfl run" if alone else "`jaxfl sweep"
+        same = f"continue with the same noise by {by} --extend DIR --until T`, or "
+        way = same + "compute in another folder, with a key or a seed of its own"
         warnings.warn(JaxflWarning(words, way), stacklevel=4)
     size = sum(_bytes(planned, n) for n in planned.current)
     way = "evaluate less often, or divide them"

@@ -27,7 +27,7 @@ from jaxfl.engine.callbacks import Callback
 from jaxfl.engine.checkpoint import Batch, restored
 from jaxfl.engine.dataset import dataset, record_of, single
 from jaxfl.engine.driver import Executor
-from jaxfl.engine.grid import Grid, lay_out
+from jaxfl.engine.grid import Grid, Study, lay_out
 from jaxfl.engine.ledger import Ledger, ledger
 from jaxfl.engine.loop import Metric, own_metrics
 from jaxfl.engine.plan import KEPT, Options
@@ -124,20 +124,27 @@ class Run(Record):
 
 
 def longer(grid: Grid, rounds: int, least: int | None = None) -> Grid:
-    """The grid of one run with its hyper-parameters, but until this round.
+    """The grid with the hyper-parameters of its runs, but until this round.
 
     It is not before ``least``, by default the last planned round: a run that a rule has stopped may go
     on to an earlier one.
     """
-    (study,) = grid.studies
-    (cell,) = study.cells
-    least = cell.rounds if least is None else least
+    planned = {cell.rounds for study in grid.studies for cell in study.cells}
+    least = max(planned) if least is None else least
+    several = "goes with one number of rounds, and rounds is an axis here"
+    require(len(planned) == 1, several, "add a number to the axis", until=rounds)
     early = "names a round before the last one planned"
     require(rounds >= least, early, lambda: f"give at least {least}", until=rounds)
-    # raises for more samples than a client has, and for a schedule that ends with the planned rounds
-    facts, kind = cell.facts._replace(rounds=rounds), dtype(study.problem)
-    build(study.algorithm, cell.values, facts, kind, rounds)
-    return grid._replace(studies=(study._replace(cells=(cell._replace(rounds=rounds),)),))
+    for study in grid.studies:
+        for cell in study.cells:
+            # raises for more samples than a client has, and for a schedule that ends with the planned rounds
+            facts, kind = cell.facts._replace(rounds=rounds), dtype(study.problem)
+            build(study.algorithm, cell.values, facts, kind, rounds)
+
+    def until(study: Study) -> Study:
+        return study._replace(cells=tuple(cell._replace(rounds=rounds) for cell in study.cells))
+
+    return grid._replace(studies=tuple(map(until, grid.studies)))
 
 
 def base_key(key: Key | None, taker: str, several: str, seeded: bool) -> Base:

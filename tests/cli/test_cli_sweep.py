@@ -93,6 +93,25 @@ def test_a_killed_extension_is_finished_by_resume(
     assert np.isfinite(ds["loss"]).all()
 
 
+def test_more_rounds_of_a_sweep_with_the_same_noise(tmp_path: Path, shell: Shell) -> None:
+    """As those of a run by --until: each setting with its own noise."""
+    out = tmp_path / "grid"
+    shell("sweep ldp_gd --eps 2 4 --rounds 6 --eval-every 1 --no-plot --out", out, SYNTHETIC)
+    before = jaxfl.load(out)["loss"].values.squeeze()
+    told = [shell("account", out, f"--where eps={eps} --rounds 9").out for eps in (2, 4)]
+    for words in ("--until 4", "--rounds 6 9 --until 9"):
+        says = "at least 6" if words == "--until 4" else "rounds is an axis here"
+        assert says in shell("sweep --extend", out, words, status=2).err
+    assert (
+        "jaxfl sweep --extend DIR --until T" in shell("sweep --plan --rounds 9 --extend", out).err
+    )
+    assert "2 to continue" in shell("sweep --no-plot --until 9 --extend", out).err
+    found = jaxfl.load(out)["loss"].values.squeeze()
+    assert found.shape == (2, 10)
+    np.testing.assert_array_equal(found[:, :7], before)
+    assert [shell("account", out, f"--where eps={eps}").out for eps in (2, 4)] == told
+
+
 @pytest.mark.parametrize("words", ["sweep ldp_sgd --lr 0.1 0.3", "run ldp_sgd --lr 0.1"])
 def test_a_plan_computes_and_writes_nothing(
     words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shell: Shell
