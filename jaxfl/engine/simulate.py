@@ -137,7 +137,7 @@ def longer(grid: Grid, rounds: int, least: int | None = None) -> Grid:
     require(rounds >= least, early, lambda: f"give at least {least}", until=rounds)
     for study in grid.studies:
         for cell in study.cells:
-            # raises for more samples than a client has, and for a schedule that ends with the planned rounds
+            # raises for more samples than a client has, and for a schedule that ends before
             facts, kind = cell.facts._replace(rounds=rounds), dtype(study.problem)
             build(study.algorithm, cell.values, facts, kind, rounds)
 

@@ -11,6 +11,7 @@ import dataclasses
 import itertools
 import json
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -302,7 +303,12 @@ def relabelled(ds: xarray.Dataset, labels: Mapping[str, str]) -> xarray.Dataset:
     for name, values in new.items():
         alike = f"Two values of {name} cannot have one label"
         require(len({*values}) == len(values), alike, "give each one of its own")
-    return grid.described(grid.ds.assign_coords(new), labels=dict(labels))
+    chosen = dict(grid.about.get("selection") or {})
+    for old, text in itertools.product({*labels} & {*chosen.get("over", ())}, ("note", "warning")):
+        name = rf"\b{re.escape(old)}\b( \(step size\))?"
+        chosen[text] = re.sub(name, labels[old].replace("\\", r"\\"), chosen[text])
+    more = {"selection": chosen} if chosen else {}
+    return grid.described(grid.ds.assign_coords(new), labels=dict(labels), **more)
 
 
 def restrict(ds: xarray.Dataset, where: Mapping[str, Sequence[Any] | Any]) -> xarray.Dataset:

@@ -94,6 +94,9 @@ def test_a_selection_shows_its_choice_and_its_price(ds: xarray.Dataset) -> None:
             at = {"algorithm": "ldp_sgd", "eps": float(row["eps"]), "omega": 1.0}
             assert float(row["chosen_lr"]) == float(chosen.ds["chosen_lr"].sel(at))
     assert chosen.note in shown.text()
+    renamed = table(chosen.ds, labels={"lr": r"$\gamma$"}).text()
+    assert chosen.note.replace("lr (step size)", r"$\gamma$") in renamed
+    assert chosen.warning.replace("best lr", r"best $\gamma$") in renamed
     for some in (chosen.ds, ds):  # also where nothing was chosen
         notes = " ".join(table(some).notes)
         assert notes.count("share their noise, so no eps is proven for publishing several") == 1
