@@ -255,17 +255,79 @@ def test_a_probe_runs_once_for_the_same_code(monkeypatch: pytest.MonkeyPatch) ->
     assert len(calls) == 2
 
 
-def test_a_sweep_probes_the_numbers_of_a_part(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each setting of the number that the part declares, and no other axis."""
-    tried: list[float] = []
-    monkeypatch.setattr(probe, "attack", lambda _, values, d: tried.append(values["factor"]))
+def test_a_sweep_probes_what_differs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A part is checked for each of its numbers, the rounds are attacked for each that they read."""
+    checked: list[float] = []
+    tried: list[tuple[float, float]] = []
+    check = lambda *given, factor: checked.append(factor)  # noqa: E731
+    monkeypatch.setattr(parts, "check_privacy", check)
+    attacked = lambda _, values, d: tried.append((values["factor"], values["lr"]))  # noqa: E731
+    monkeypatch.setattr(probe, "attack", attacked)
     mine = channel(halved)._replace(params=(Param("factor", "of a message"),))
     algorithm = compose(
         "own", "", "", body(channel=mine), plain(**VALUES, batch=4, factor=1.0, eps=1)
     )
-    ds = jaxfl.sweep(algorithm, usual(), rounds=1, factor=[0.25, 1.0], lr=[0.1, 0.2])
-    assert sorted(tried) == [0.25, 1.0]
+    rates = np.linspace(0.1, 0.3, 15).tolist()
+    ds = jaxfl.sweep(algorithm, usual(), rounds=1, lr=rates, factor=[0.25, 1.0], eps=[1.0, 2.0])
+    assert sorted(checked) == [0.25, 1.0]
+    assert len(set(tried)) == len(tried) == probe.SETTINGS
+    assert {factor for factor, _ in tried} == {0.25, 1.0}
     assert (ds["stated"] == 2).all()
+
+
+def capped(key: Any, std: Any, like: Any) -> Any:
+    return jnp.minimum(std, 0.5) * jax.random.normal(key, like.shape)
+
+
+class Fading(Plain):
+    """Clients whose noise falls with the step size."""
+
+    def client(self, now: Any, me: Any) -> Sent:
+        mine = estimate(self, now, me, now.noise_key(me))
+        xi = self.mechanism.draw(now.noise_key(me), self.mechanism.std(now.hp), mine.g)
+        share = jnp.minimum(1.0, 0.1 / now.hp["lr"]) ** 4
+        return Sent(Message(mine.g + share * xi, None), jnp.int32(0), me.link, mine)
+
+
+# a composition, the number that is right and wrong, and the report of the right one
+NUMBERS: dict[str, tuple[Any, str, tuple[float, float], str]] = {
+    "a number of another part": (
+        lambda: (Plain, {"mechanism": multiplier(draw=capped)}, {"ratio": 1.0}, None),
+        "clip",
+        (1.0, 100.0),
+        "P",
+    ),
+    "sigma": (
+        lambda: (Plain, {"mechanism": mechanisms.gaussian()._replace(draw=capped)}, {}, None),
+        "sigma",
+        (0.3, 25.0),
+        "P",
+    ),
+    "a step size": (lambda: (Fading, {}, {"sigma": 0.3}, of_rows), "lr", (0.1, 1.0), "U"),
+}
+
+
+@pytest.mark.plain
+@pytest.mark.parametrize("name", NUMBERS)
+def test_what_one_number_passes_says_nothing_of_another(name: str) -> None:
+    """A probe reads it, whatever part declares it; in one process, in any order, and in a sweep."""
+    make, number, (right, wrong), status = NUMBERS[name]
+    kind, own_parts, given, event = make()
+    made = compose(
+        "own", "", "", kind(*body(**own_parts)), plain(**VALUES, batch=4, **given), event=event
+    )
+
+    def run(value: float) -> Any:
+        return jaxfl.simulate(made, usual(), rounds=2, **{number: value}).privacy()
+
+    assert run(right).status == status
+    with pytest.warns(JaxflWarning, match="a probe refutes"):
+        assert np.isinf(run(wrong).proven)
+    assert run(right).status == status
+    for both in ([right, wrong], [wrong, right]):
+        with pytest.warns(JaxflWarning, match="a probe refutes"):
+            found = jaxfl.sweep(made, usual(), rounds=1, paired=False, **{number: both})
+        assert np.isinf(found["proven_eps"]).all()
 
 
 def test_other_code_of_a_part_drops_the_claim(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from jaxfl.data.samples import block, plain
 from jaxfl.problems.clipping import evaluate
 from jaxfl.problems.kernels import generic_kernel
 
-__all__ = ["kernel"]
+__all__ = ["kernel", "rows_of"]
 
 ROWS = 6
 OUTLIER = 1e3  # times as long as a record
@@ -27,8 +27,7 @@ def kernel(problem: Problem) -> None:
 
     It is asked to clip in both ways: of smooth clipping it computes the norms alone.
     """
-    model, rows = problem.model, min(ROWS, problem.m_max)
-    batch = block(plain(problem).train, jnp.int32(0), jnp.int32(0), 1, rows)
+    model, batch = problem.model, rows_of(problem)
     x = jax.random.normal(jax.random.key(0), (2, model.dim))
     reference = generic_kernel(model.loss, model.dim)
     for factor, smooth in itertools.product((1.0, OUTLIER), (False, True)):
@@ -46,7 +45,13 @@ def kernel(problem: Problem) -> None:
                 f"by {apart:.4g} from that of vmap(grad), at the bound {bound:.4g}",
             )
     if model.kernel.coordinates is not None:
-        _some(model, x[0], batch, rows)
+        _some(model, x[0], batch, min(ROWS, problem.m_max))
+
+
+def rows_of(problem: Problem) -> PyTree:
+    """The records of a problem on which its kernel is compared."""
+    rows = min(ROWS, problem.m_max)
+    return block(plain(problem).train, jnp.int32(0), jnp.int32(0), 1, rows)
 
 
 def _some(model: Model, x: Array, batch: PyTree, rows: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -41,7 +42,7 @@ from jaxfl.problems.clipping import clip
 from jaxfl.rounds.messages import release
 from jaxfl.rounds.transcript import sensitivity_of
 
-__all__ = ["check_part", "check_privacy"]
+__all__ = ["check_part", "check_privacy", "in_full", "read_by_checks"]
 
 SHORT = 1e-3  # the scale of short vectors
 FAR = 100.0  # gradients that lead out of a set, over the model
@@ -102,9 +103,8 @@ def check_privacy(
         part, Aggregation
     ):  # what it settles is for the clients of the check, not of the run
         numbers = {name: v for name, v in numbers.items() if name not in sums.settled(part, {})}
-    if isinstance(part, Mechanism):  # whose std may read what other parts declare
-        others = {n: v for n, v in values.items() if not isinstance(v, Schedule)}
-        numbers = {**others, **numbers}
+    if isinstance(part, Mechanism):
+        numbers = _with_others(values, numbers)
     if isinstance(part, Compressor):
         _distinct(part, values, d, min(500, max(8, SLOTS // d)))
     if isinstance(part, Estimator):
@@ -113,6 +113,33 @@ def check_privacy(
         if isinstance(part, kind):
             for name in names:
                 CHECKS[kind][name](part, Given(numbers, seed=0))
+
+
+def read_by_checks(part: Any, values: Mapping[str, Any], **numbers: float) -> str:
+    """All that :func:`check_privacy` reads of a run: of a mechanism its std, which may read any number."""
+    if isinstance(part, Mechanism) and part.std is not None:
+        with contextlib.suppress(Exception):  # the check meets it again, and says so
+            std = part.std(hyper(part, _with_others(values, numbers)))
+            return str(np.asarray(std).tolist())
+    follows_any = isinstance(part, Mechanism | Compressor | Estimator)
+    return in_full(values if follows_any else numbers)
+
+
+def in_full(values: Mapping[str, Any]) -> str:
+    """Numbers in words that are the same only where all numbers are, those of each round included."""
+    T = int(values.get("rounds", 0))
+    return str(
+        {
+            name: np.asarray(v.over(T) if isinstance(v, Schedule) else v).tolist()
+            for name, v in sorted(values.items())
+        }
+    )
+
+
+def _with_others(values: Mapping[str, Any], numbers: Mapping[str, Any]) -> dict[str, Any]:
+    """The numbers of a mechanism, and those of other parts, which its std may read."""
+    others = {name: v for name, v in values.items() if not isinstance(v, Schedule)}
+    return {**others, **numbers}
 
 
 # --- compressors -----------------------------------------------------------------------------------

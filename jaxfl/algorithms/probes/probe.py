@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Hashable, Mapping, Sequence
-from typing import Any
+import functools
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -22,11 +22,19 @@ from jaxfl.privacy.events import Kind, Standing
 __all__ = ["probed"]
 
 BEFORE = "estimator", "mechanism", "channel", "local"  # roles on which what is released depends
-SETTINGS = 8  # of the parts' own numbers
+SETTINGS = 8  # that differ in what a probe reads
 SIZES = frozenset(
     {"k", "omega", "share"}
 )  # of messages, which are selected with the numbers of the run
-_known: dict[Hashable, Standing] = {}  # by the code of the parts, and by what else a probe reads
+_known: dict[Hashable, Standing] = {}  # by the parts' code, and by all else that a probe reads
+
+
+class _Step(NamedTuple):
+    """One probe of a run: of what, all numbers that it reads, and how it is done."""
+
+    what: str
+    reads: Hashable
+    go: Callable[[], None]
 
 
 def probed(
@@ -34,9 +42,9 @@ def probed(
 ) -> Standing:
     """Return what may be said of an algorithm with these settings, after a probe of the user's parts.
 
-    A probe takes some seconds, most of them of compilation, once for parts of the same code and numbers;
-    of many settings of their numbers it tries :data:`SETTINGS`.  Of an event that the user states it
-    attacks the rounds.
+    A probe takes some seconds, most of them of compilation, once for parts of the same code and for all
+    settings that agree in what it reads; of many that do not it tries :data:`SETTINGS`.  Of an event that
+    the user states it attacks the rounds.
     """
     found, body = standing(algorithm, problem), algorithm.body
     if found.kind not in (Kind.DECLARED, Kind.STATED):
@@ -48,54 +56,79 @@ def probed(
     declared = mine or {role: body.roles.get(role) for role in BEFORE}
     # the noise of a stated event's attack follows from that of the run only where none is calibrated
     more = SIZES if mine else SIZES | {"sigma"}
-    different = [*{str(_own(declared, values, more)): values for values in settings}.items()]
-    some = np.unique(np.linspace(0, len(different) - 1, SETTINGS).astype(int))
-    for numbers, values in (different[i] for i in some):
-        if not mine:
-            with contextlib.suppress(Exception):  # the attack meets it again, and says so
-                numbers = str(_own(declared, in_small(algorithm, values, d), more))
-        key = code, found.code, algorithm.name, d, numbers
-        if key not in _known:
-            with jax.default_device(jax.local_devices(backend="cpu")[0]):
-                _known[key] = _probed(algorithm, problem, values, d, mine, found)
-        if not _known[key].claims:
-            return _known[key]
-    return _known[key]
+    # neighbours have the same numbers of the parts: places that are evenly spread find each of a few
+    ordered = sorted(settings, key=lambda values: str(_own(declared, values, more)))
+    each = [_steps(algorithm, values, d, mine) for values in ordered]
+    if KERNEL in mine and problem is not None:
+        compare, rows = (
+            functools.partial(kernels.kernel, problem),
+            code_of(kernels.rows_of(problem)),
+        )
+        first = _Step(in_words(KERNEL, mine[KERNEL]), rows, compare)
+        each = [[first, *steps] for steps in each]
+    answers = []
+    for alike in zip(*each, strict=True):
+        different = [*{step.reads: step for step in alike}.values()]
+        for i in np.unique(np.linspace(0, len(different) - 1, SETTINGS).astype(int)):
+            step = different[i]
+            key = code, found.code, algorithm.name, d, step.what, step.reads
+            if key not in _known:
+                with jax.default_device(jax.local_devices(backend="cpu")[0]):
+                    _known[key] = _probed(algorithm, step, mine, found)
+            if not _known[key].claims:
+                return _known[key]
+            answers.append(_known[key])
+    return next((one for one in answers if one.kind == Kind.UNTRIED), answers[-1])
+
+
+def _steps(
+    algorithm: Algorithm, values: Mapping[str, Any], d: int, mine: Mapping[str, Any]
+) -> list[_Step]:
+    """The probes of a run with these values: of the user's parts one by one, and the attack."""
+    steps = []
+    for role in sorted(mine.keys() - {KERNEL}):
+        own = _own({role: mine[role]}, values)
+        given = mine[role], values, d, unseen(algorithm.body)
+        check = functools.partial(_in_32_bits, parts.check_privacy, *given, **own)
+        reads = parts.read_by_checks(mine[role], values, **own)
+        steps.append(_Step(in_words(role, mine[role]), reads, check))
+    try:
+        small = in_small(algorithm, values, d)
+    except Exception:  # the attack meets it again, and says so
+        small = dict(values)
+    whole = functools.partial(_in_32_bits, attack, algorithm, values, d)
+    words = _all(mine) or f"the event of {algorithm.name!r}"
+    return [*steps, _Step(words, ("attack", parts.in_full(small)), whole)]
+
+
+def _in_32_bits(probe: Callable[..., None], *given: Any, **numbers: float) -> None:
+    with jax.enable_x64(False):
+        probe(*given, **numbers)
 
 
 def _probed(
-    algorithm: Algorithm,
-    problem: Problem | None,
-    values: Mapping[str, Any],
-    d: int,
-    mine: Mapping[str, Any],
-    found: Standing,
+    algorithm: Algorithm, step: _Step, mine: Mapping[str, Any], found: Standing
 ) -> Standing:
-    words = ", ".join(in_words(*pair) for pair in mine.items())
-    what = words = words or f"the event of {algorithm.name!r}"
     try:
-        if KERNEL in mine and problem is not None:
-            what = in_words(KERNEL, mine[KERNEL])
-            kernels.kernel(problem)
-        with jax.enable_x64(False):
-            for role in mine.keys() - {KERNEL}:
-                what, own = in_words(role, mine[role]), _own({role: mine[role]}, values)
-                parts.check_privacy(mine[role], values, d, unseen(algorithm.body), **own)
-            what = words
-            attack(algorithm, values, d)
+        step.go()
     except CheckFailed as wrong:
         whole = "; clip = 'batch' bounds the mean of a batch, and no record" * (
             not algorithm.per_record
         )
-        return Standing(Kind.REFUTED, f"no claim: a probe refutes {what}: {wrong}{whole}")
+        return Standing(Kind.REFUTED, f"no claim: a probe refutes {step.what}: {wrong}{whole}")
     except Exception as error:
         if found.kind == Kind.STATED:
             return _untried(one_line(error))
-        why = f"no claim: {words} cannot be probed on a small problem ({one_line(error)}); {WAY}"
-        return Standing(Kind.NONE, why)
+        why = f"{_all(mine)} cannot be probed on a small problem ({one_line(error)}); {WAY}"
+        return Standing(Kind.NONE, f"no claim: {why}")
     if found.kind == Kind.STATED:
         return found
-    return Standing(Kind.PROBED, f"{words} as declared, which a probe did not refute", found.code)
+    said = f"{_all(mine)} as declared, which a probe did not refute"
+    return Standing(Kind.PROBED, said, found.code)
+
+
+def _all(mine: Mapping[str, Any]) -> str:
+    return ", ".join(in_words(*pair) for pair in mine.items())
 
 
 def _untried(why: str) -> Standing:
