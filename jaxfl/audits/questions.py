@@ -54,7 +54,6 @@ from jaxfl.privacy.claims import Claim, understates
 from jaxfl.privacy.events import (
     AnyEvent,
     Event,
-    Kind,
     Mean,
     Phases,
     Sampling,
@@ -316,7 +315,11 @@ def _as(event: AnyEvent, found: accountants.Guarantee) -> accountants.Guarantee:
     """The guarantee of an event from that of its description: none for an unproven event."""
     if isinstance(event, Unproven):
         return found._replace(eps=math.inf, method=event.why, status=Status.NONE)
-    return found._replace(status=event.status) if isinstance(event, Stated) else found
+    if not isinstance(event, Stated):
+        return found
+    return found._replace(
+        method=found.method + f", {event.why}" * bool(event.why), status=event.status
+    )
 
 
 # --- events by name ------------------------------------------------------------------------------
@@ -393,7 +396,7 @@ def _question(name: str, numbers: Mapping[str, Any], delta: float | None) -> Que
         lambda sigma: stands.of(_released(algo, {**given, "sigma": sigma}, facts)[1]),
         lambda asked: _paper(algo, {**given, **asked}, facts),
         {"assumed": assumed} if assumed else {},
-        f", if {trusted}" * bool(trusted) + f", {stands.why}" * (stands.kind == Kind.UNTRIED),
+        f", if {trusted}" * bool(trusted),
     )
 
 

@@ -235,8 +235,6 @@ class Record:
         words = report.method + f", if {trusted}" * bool(trusted and math.isfinite(report.proven))
         if self.standing.kind == Kind.PROBED:
             words += f", with {self.standing.why}"
-        if self.standing.kind == Kind.UNTRIED:
-            words += f", {self.standing.why}"
         times = sum(stopping.checks(self.settings, rounds).values())
         if times:
             words += f", with {times} noisy losses that the stopping rule may read"

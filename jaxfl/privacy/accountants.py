@@ -47,6 +47,7 @@ from jaxfl.privacy.events import (
     Unproven,
     changed,
     described,
+    weakest,
     wrappers,
 )
 from jaxfl.privacy.gaussian import Floats, check_delta, check_eps, gdp_delta, gdp_eps
@@ -68,6 +69,7 @@ __all__ = [
     "epsilon",
     "of_client",
     "profile",
+    "reserved",
 ]
 
 Curve: TypeAlias = Callable[[Floats], Floats]  # an upper bound on delta at any eps >= 0
@@ -91,7 +93,13 @@ class Guarantee(NamedTuple):
     status: Status
 
     def __repr__(self) -> str:
-        return f"Guarantee({rounded(self.eps, self.delta)}: {self.method})"
+        return f"Guarantee({rounded(self.eps, self.delta)}: {self.method}{reserved(self.status)})"
+
+
+def reserved(status: Status) -> str:
+    """Words on a status below a proof that anybody may check, in brackets; else nothing."""
+    safe = (Status.ESTABLISHED, Status.DERIVED, Status.NONE)
+    return "" if status in safe else f" ({STATUS[status]})"
 
 
 class Bound(NamedTuple):
@@ -192,12 +200,17 @@ def _guarantee(
             return Guarantee(*nothing, one.why, Status.NONE)  # type: ignore[arg-type]
     if unchecked:
         found = _guarantee(described(event), method, eps=eps, delta=delta)
-        status = min((one.status for one in unchecked if isinstance(one, Stated)), key="UP".index)
-        return found._replace(status=status) if found.status else found
+        stated = [one for one in unchecked if isinstance(one, Stated)]
+        why = "".join(dict.fromkeys(f", {one.why}" for one in stated if one.why))
+        status = weakest(*(one.status for one in stated))
+        return found._replace(method=found.method + why, status=status) if found.status else found
     if isinstance(event, Phases):
-        parts = (_guarantee(part, method, eps=eps, delta=delta) for part in event.events)
+        parts = [_guarantee(part, method, eps=eps, delta=delta) for part in event.events]
         worst: Guarantee = max(parts, key=size)
-        return worst._replace(method=f"the largest over disjoint records: {worst.method}")
+        return worst._replace(
+            method=f"the largest over disjoint records: {worst.method}",
+            status=weakest(*(part.status for part in parts)),
+        )
     answers = []
     for bound in _bounds(event, method):
         if delta is not None:
@@ -275,8 +288,7 @@ def _flat(event: Described) -> list[Event | NoClaim]:
     if isinstance(event, Phases):
         raise InputError(
             "Phases, such as the event of clients of different sizes, have no accountant inside a Sequence",
-            "compose in each phase, as Phases(tuple(Sequence(both) for both in zip(a.events, b.events))) "
-            "does for runs a and b of the same clients",
+            "add up the eps of the parts of the Sequence, and their deltas",
         )
     if isinstance(event, Sequence):
         return [flat for part in event.events for flat in _flat(described(part))]
@@ -312,9 +324,7 @@ def _on_rings(plain: list[Event]) -> Bound:
 def _composed(all_releases: list[Release]) -> Bound:
     """All releases as one privacy loss distribution, or in closed form if all are Gaussian."""
     parts = [part for release in all_releases for part in release.parts]
-    status = max(
-        (release.status for release in all_releases), key="EDN".index, default=Status.ESTABLISHED
-    )
+    status = weakest(Status.ESTABLISHED, *(release.status for release in all_releases))
     names = " + ".join(dict.fromkeys(release.method for release in all_releases))
     names = names or "nothing released"
     if all(isinstance(part.profile, Gaussian) for part in parts):

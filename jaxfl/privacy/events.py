@@ -63,6 +63,7 @@ __all__ = [
     "svrg",
     "together",
     "until",
+    "weakest",
     "worst",
     "wrappers",
 ]
@@ -439,16 +440,23 @@ class Status(enum.StrEnum):
     NONE = ""  # nothing is proven
 
 
+def weakest(*found: Status) -> Status:
+    """The status of what rests on all of these."""
+    return max(found, key=[*"EDNPU", ""].index)
+
+
 @dataclasses.dataclass(frozen=True)
 class Stated:
     """An event that the user states: accountants answer for it, and nobody checked it.
 
     Fields:
         event: as the user states it.
+        why: that no attack tried it, and why; "" where one did not refute it.
     """
 
     status: ClassVar[Status] = Status.STATED
     event: AnyEvent
+    why: str = ""
 
 
 class Probed(Stated):
@@ -502,7 +510,7 @@ class Standing(NamedTuple):
             return Unproven(event, self.why)
         if self.kind == Kind.PROBED:
             return Probed(event)
-        return Stated(event) if self.stated else event
+        return Stated(event, self.why * (self.kind == Kind.UNTRIED)) if self.stated else event
 
 
 def released(

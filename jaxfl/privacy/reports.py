@@ -16,7 +16,7 @@ from jaxfl.privacy.claims import Claim, Condition, above, understates
 from jaxfl.privacy.events import AnyEvent, Mean, NoClaim, Status, plain_events, protects, until
 from jaxfl.privacy.gaussian import Floats
 from jaxfl.privacy.groups import of_group
-from jaxfl.privacy.statements import Card, card
+from jaxfl.privacy.statements import Card, basis, card
 
 __all__ = ["PUBLIC", "Report", "report", "spent"]
 
@@ -96,16 +96,15 @@ class Report(NamedTuple):
         status = f" ({STATUS[self.status]})" if self.status else ""
         nothing = math.isinf(self.proven)
         proven = "none" if nothing else f"eps {above(self.proven):.4g}"
-        how = "stated" if self.status == Status.STATED else "proven"
         why = f"{self.method}{status}{of_client(self.event, self.delta) if nothing else ''}"
-        rows = [(how, f"{proven} at delta {above(self.delta):.4g}: {why}")]
+        rows = [(basis(self.status), f"{proven} at delta {above(self.delta):.4g}: {why}")]
         if self.multiplier is not None:
             unit = next(plain_events(self.event)).unit
             words = f"multiplier {self.multiplier:.4g}: sigma over the most that one {unit} adds"
             rows.append(("noise", words))
         if words := "" if nothing else protects(self.event):
             one = {event.unit for event in plain_events(self.event)} == {"record"}
-            words += "; .of_group(k) has the eps of k records of one client" * one
+            words += "; .of_group(k) has the eps of k records" * one
             rows += [("protects", words), ("assumes", self.assumes)]
         if self.claimed is not None:
             claim = f"eps {self.claimed:.4g}" + f" [{self.source}]" * bool(self.source)

@@ -12,7 +12,16 @@ from typing import Literal, NamedTuple
 from jaxfl.core.params import choice, number
 from jaxfl.privacy import accountants
 from jaxfl.privacy.claims import rounded
-from jaxfl.privacy.events import AnyEvent, Event, Mean, OnRing, Sequence, inside
+from jaxfl.privacy.events import (
+    AnyEvent,
+    Event,
+    Mean,
+    OnRing,
+    Sequence,
+    Status,
+    inside,
+    weakest,
+)
 from jaxfl.privacy.gaussian import check_delta
 
 __all__ = ["Selected", "best_of", "selection_note"]
@@ -28,14 +37,15 @@ class Selected(NamedTuple):
     eps: float
     delta: float
     method: str
-    status: str  # E, D or N, as of a Guarantee
+    status: Status  # that of a Guarantee: of the winner's at best D
     runs: float
     seen: str
     note: str
 
     def __repr__(self) -> str:
         best = f"the best of {self.runs:g} runs, {self.seen} seen"
-        return f"Selected({best}: {rounded(self.eps, self.delta)}: {self.method})"
+        said = self.method + accountants.reserved(self.status)
+        return f"Selected({best}: {rounded(self.eps, self.delta)}: {said})"
 
 
 def best_of(
@@ -98,9 +108,8 @@ def best_of(
         return Selected(*one._replace(delta=delta), float(runs), seen, note)
     eps = one.eps + 2 * _log_ratio(event, float(runs), method)
     name = f"private selection, {one.method}"
-    return Selected(
-        eps, delta, name, one.status if one.status in "NU" else "D", float(runs), seen, note
-    )
+    status = weakest(one.status, Status.DERIVED)
+    return Selected(eps, delta, name, status, float(runs), seen, note)
 
 
 def selection_note(event: AnyEvent, runs: int, delta: float) -> str:

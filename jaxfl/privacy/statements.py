@@ -29,14 +29,23 @@ from jaxfl.privacy.accountants import (
     of_client,
     profile,
 )
-from jaxfl.privacy.claims import above
+from jaxfl.privacy.claims import above, understates
 from jaxfl.privacy.decisions import FPR
-from jaxfl.privacy.events import NEIGHBOURS, OBSERVED, AnyEvent, Unproven, plain_events, wrappers
+from jaxfl.privacy.events import (
+    NEIGHBOURS,
+    OBSERVED,
+    AnyEvent,
+    Status,
+    Unproven,
+    plain_events,
+    wrappers,
+)
 from jaxfl.privacy.gaussian import Floats, bisect, check_delta, gdp_delta, gdp_power
 
 __all__ = [
     "IN_SHORT",
     "Card",
+    "basis",
     "card",
     "gaussian_above",
     "in_short",
@@ -95,14 +104,15 @@ class Card(NamedTuple):
 
     def lines(self) -> list[tuple[str, str]]:
         """Pairs (name, text), one for each fact."""
+        how = basis(self.status)
         if math.isinf(self.eps):
-            return [("proven", f"none at delta {_up(self.delta)}: {self.method}")]
+            return [(how, f"none at delta {_up(self.delta)}: {self.method}")]
         status = STATUS.get(self.status, "")
         what = "a client's records were" if self.unit == "client" else "a record was"
         narrow = "; not all records of a client" if self.unit == "record" else ""
         out = [
             (
-                "proven",
+                how,
                 f"eps at most {_up(self.eps)} at delta {_up(self.delta)}, of all rounds together",
             ),
             ("by", f"{self.method} ({status})"),
@@ -141,8 +151,8 @@ class Card(NamedTuple):
         floor, lost = _up(self.floor), _up(self.regret)
         return (
             f"{_up(self.mu)}, where delta is {floor} or more: there the mechanism is at least as private "
-            f"as a mu-Gaussian one, and mu says nothing of smaller deltas; the proven bounds on an "
-            f"attacker's error rates exceed those of the Gaussian by at most {lost}"
+            f"as a mu-Gaussian one, and mu says nothing of smaller deltas; the bounds on an "
+            f"attacker's error rates are those of the Gaussian if both rates move by at most {lost}"
         )
 
     def audit(self) -> str:
@@ -154,9 +164,14 @@ class Card(NamedTuple):
         return f"eps at least {float(found['lower']):.4g}, at {sure}{noise}"
 
     def _claim(self) -> str:
-        less = self.claimed is not None and self.claimed < self.eps * (1 - 1e-3)
-        more = "it promises MORE privacy than is proven: do not rely on it"
-        then = more if less else "a larger eps than is proven, which holds too"
+        assert self.claimed is not None
+        how = basis(self.status)
+        if understates(self.claimed, self.eps):
+            then = f"it promises MORE privacy than is {how}: do not rely on it"
+        elif self.claimed > self.eps:
+            then = f"a larger eps than is {how}, which holds too"
+        else:
+            then = f"as is {how}, up to rounding"
         return f"eps {self.claimed:.4g} at this delta, by the paper's formula: {then}"
 
     def _reached(self, fpr: float) -> str:
@@ -182,7 +197,9 @@ def card(
     found, floor = epsilon(event, delta, method), check_delta(delta if floor is None else floor)
     first = next(plain_events(event), None)
     mu, lost, rates, points = _numbers(event, floor, method)
-    rests = [w.why if isinstance(w, Unproven) else STATUS[w.status] for w in wrappers(event)]
+    rests = [
+        w.why if isinstance(w, Unproven) else w.why or STATUS[w.status] for w in wrappers(event)
+    ]
     return Card(
         found.eps,
         delta,
@@ -201,6 +218,11 @@ def card(
         assumes,
         None if audited is None else audited._asdict(),
     )
+
+
+def basis(status: str) -> str:
+    """The word for an eps: proven, or stated."""
+    return "stated" if status == Status.STATED else "proven"
 
 
 def quoted(mu: float, regret: float) -> float | None:

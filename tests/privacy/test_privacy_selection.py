@@ -9,12 +9,24 @@ import numpy as np
 import pytest
 from scipy.special import ndtr
 from scipy.stats import norm
-from told import refusals
+from told import refusals, refused
 
 from jaxfl.privacy import events
 from jaxfl.privacy.accountants import epsilon
-from jaxfl.privacy.events import Event, Mean, NoClaim, Phases, Sampling, Sequence, saga, svrg
+from jaxfl.privacy.events import (
+    Event,
+    Mean,
+    NoClaim,
+    Phases,
+    Probed,
+    Sampling,
+    Sequence,
+    Stated,
+    saga,
+    svrg,
+)
 from jaxfl.privacy.gaussian import Floats, gdp_eps, gdp_mu
+from jaxfl.privacy.groups import of_group
 from jaxfl.privacy.selection import best_of, selection_note
 
 pytestmark = pytest.mark.once
@@ -116,6 +128,10 @@ def test_runs_that_are_all_seen_compose() -> None:
     assert ", delta = 1e-05: the largest over disjoint records: Poisson" in said
     both = Sequence((sampled(), gaussian(0.3)))
     twice = Sequence((sampled(120), gaussian(0.3), gaussian(0.3)))
+    in_turn = Sequence((Phases((sampled(), sampled(9))), Phases((sampled(9), sampled()))))
+    refused(
+        lambda: epsilon(in_turn, 1e-5), "add up the eps of the parts of the Sequence, and their"
+    )
     assert best_of(both, 2, 1e-5).eps == pytest.approx(epsilon(twice, 1e-5).eps, rel=1e-3)
 
 
@@ -149,6 +165,33 @@ def test_what_is_said_of_a_choice() -> None:
         assert f"= {eps:.4g}" in text
     assert "no event" in selection_note(none, 12, 1e-5)
     assert "not chosen" in selection_note(sampled(), 1, 1e-5)
+
+
+HERS = Stated(gaussian(0.3), "stated by the user, and not attacked: it fails")
+WEAKER = (  # an event, the status of its eps, and words that stand beside it
+    (gaussian(0.3), "E", ""),
+    (sampled(estimator=svrg(1.0)), "D", ""),
+    (Probed(gaussian(0.3)), "P", "declared and probed"),
+    (HERS, "U", "not attacked: it fails (stated by the user: not proven)"),
+    (Sequence((Probed(gaussian(0.3)), Stated(gaussian(0.1)))), "U", "stated by the user"),
+    # of phases, the first of which has by far the larger eps
+    (Phases((gaussian(2.0), sampled(estimator=svrg(1.0)))), "D", ""),
+    (Phases((Probed(gaussian(9.0)), Stated(gaussian(0.1)))), "U", "stated by the user"),
+)
+
+
+@pytest.mark.plain
+@pytest.mark.parametrize(("event", "status", "words"), WEAKER)
+def test_an_eps_has_the_weakest_status_of_all_that_it_rests_on(
+    event: Any, status: str, words: str
+) -> None:
+    """Of each phase, and in the choice of the best of several runs, whose own derivation is D."""
+    found = epsilon(event, 1e-5)
+    assert found.status == of_group(event, 2, 1e-5).status == status
+    won = best_of(event, 3, 1e-5, seen="winner")
+    assert won.status == ("D" if status == "E" else status)
+    for said in map(repr, (found, best_of(event, 3, 1e-5), won)):
+        assert words in said if words else said.endswith(f"{found.method})")
 
 
 test_mistakes_are_named = refusals(

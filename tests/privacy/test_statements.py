@@ -18,7 +18,7 @@ import jaxfl
 from jaxfl.privacy import Event, Mean, NoClaim, Phases, Sampling, Sequence, best_of, delta, epsilon
 from jaxfl.privacy.accountants import Bound, _joined, profile
 from jaxfl.privacy.decisions import FPR
-from jaxfl.privacy.events import Probed, Status, Unproven, svrg
+from jaxfl.privacy.events import Probed, Stated, Status, Unproven, svrg
 from jaxfl.privacy.gaussian import gdp_delta, gdp_eps
 from jaxfl.privacy.statements import (
     IN_SHORT,
@@ -213,10 +213,20 @@ def test_a_card_says_what_it_rests_on(key: jax.Array, shell: Shell) -> None:
     text = str(card(COINS, 1e-4))
     assert "protects" in text and "one record of one client, replaced by another" in text  # noqa: PT018
     assert "rests on" in text and "no part of yours" in text  # noqa: PT018
-    assert "MORE privacy than is proven" in str(
-        card(COINS, 1e-4, claimed=0.9 * card(COINS, 1e-4).eps)
-    )
-    assert "a larger eps than is proven, which holds too" in str(card(COINS, 1e-4, claimed=99.0))
+    hers = Stated(COINS, "stated by the user, and not attacked: it fails")
+    proof = card(COINS, 1e-4).eps
+    for share, words in (
+        (0.985, "it promises MORE privacy than is {}: do not rely on it"),
+        (0.995, "as is {}, up to rounding"),  # by the rule of a report's flag
+        (1.0, "as is {}, up to rounding"),
+        (1.001, "a larger eps than is {}, which holds too"),
+    ):
+        for event, how in ((COINS, "proven"), (Probed(COINS), "proven"), (hers, "stated")):
+            said = dict(card(event, 1e-4, claimed=share * proof).lines())
+            assert said["claimed"].endswith(": " + words.format(how))
+            assert said[how].startswith("eps at most ")
+    told = dict(card(hers, 1e-4).lines())
+    assert all("not attacked: it fails" in told[name] for name in ("by", "rests on"))
     assert "not all records of a client" in text
     shown = [_up(x) for x in (1.2151, 13.3001, 3.99945, 4.0, 0.0, 2.50011e-4, 99999.0)]
     assert shown == ["1.216", "13.31", "4", "4", "0", "0.0002501", "1e+05"]
