@@ -182,7 +182,7 @@ class Federated(Body):
         assert not self.fused
         context, state, _ = self.begin(key, state, problem, hp)
         who, sent = self.senders(context, state)
-        message, (g, _) = sent.message, sent.own
+        message, g = sent.message, sent.own[0]
         whole = messages.in_full(message, context.x.size)
         hidden = self.aggregation is not None
         words = messages.protect(self, context, who, message)[0] if hidden else None
