@@ -29,6 +29,7 @@ from jaxfl.audits.canary import EventLike, Setup, dense, prepare, takes, unseen
 from jaxfl.audits.ranges import checked
 from jaxfl.core.errors import require
 from jaxfl.core.params import only, whole
+from jaxfl.core.progress import watching
 from jaxfl.core.types import Algorithm, Array, Hyper, Key, Problem
 from jaxfl.privacy.accountants import Guarantee, epsilon
 from jaxfl.privacy.decisions import certify, family, reached
@@ -37,6 +38,7 @@ from jaxfl.privacy.gaussian import check_delta
 
 __all__ = ["AuditResult", "audit"]
 
+Report: TypeAlias = Callable[[tuple[int, int]], None]  # of rounds: those done, and all
 Floats: TypeAlias = npt.NDArray[np.float64]
 STATISTICS = ("sum", "likelihood ratio", "extremes", "spread", "contrast", "innovations", "learned")
 FITTED = 4096  # the most runs that fit statistics
@@ -134,6 +136,7 @@ def audit(
     canary: float = 1e6,
     chunk: int | None = None,
     noise: str = "calibrated",
+    progress: bool | Report | None = None,
     **numbers: Any,
 ) -> AuditResult:
     """Attack ``runs`` runs in each of two worlds: one record is +C e_1 in the first, -C e_1 in the second.
@@ -146,7 +149,8 @@ def audit(
     ``turning`` makes their sign depend on x (see :mod:`jaxfl.algorithms.probes.canary`).  ``numbers`` are
     the algorithm's hyper-parameters.  A quarter of the runs fits statistics (see
     :class:`Reader`), a quarter chooses a statistic and a threshold, and half bound how often that test
-    succeeds, at the ``confidence``.  ``chunk`` runs are computed at once.
+    succeeds, at the ``confidence``.  ``chunk`` runs are computed at once.  ``progress`` is that of
+    :func:`jaxfl.simulate`; a function is called with the rounds of all runs, those done and all.
 
     ``event`` describes the mechanism (or is a function of resolved values and facts); the default is
     the algorithm's own, if it has one.  ``claimed`` defaults to what its paper's formula
@@ -174,7 +178,9 @@ def audit(
     delta = check_delta(setup.values.get("delta", 1e-3) if delta is None else delta)
 
     rounds = int(rounds)
-    P, Q = _attack(setup, rounds, runs, key, canary, chunk, turning)
+    words = f"attack on {algorithm.name}"
+    with watching(progress, lambda bar, now: bar.update(*now, words)) as report:
+        P, Q = _attack(setup, rounds, runs, key, canary, chunk, turning, report)
     begin, half = min(FITTED, runs // 4), runs // 2
     chosen, bounding = (P[begin:half], Q[begin:half]), (P[half:], Q[half:])
     bound = certify(chosen, bounding, family(setup.event), delta, confidence)
@@ -230,6 +236,7 @@ def _attack(
     canary: float,
     chunk: int | None,
     turning: bool | int,
+    report: Report | None,
 ) -> tuple[Floats, Floats]:
     """The statistics of all runs in both worlds, (runs, statistics) each."""
     problem, sight = setup.problem, _sight(setup.event)
@@ -260,6 +267,8 @@ def _attack(
             _check_finite(v, name)
             ends += [v.min(axis=(0, 1)), v.max(axis=(0, 1))]
             read.append(reader(v, s))
+            if report is not None:
+                report((rounds * min(len(read) * chunk, runs), rounds * runs))
     require(
         bool(np.ptp(ends, axis=0).any()),
         lambda: (

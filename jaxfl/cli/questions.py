@@ -42,8 +42,7 @@ NO_OPTIONS = {
     "algorithm": "it is the first word",
     "m": "use --samples",
     "key": "use --seed",
-    "event": "in Python give it to jaxfl.audits.attack.audit",
-    "chunk": "in Python give it to jaxfl.audits.attack.audit",
+    **dict.fromkeys(("event", "chunk", "progress"), "in Python give it to jaxfl.audit"),
 }
 NO_DATA = dict.fromkeys(
     ("data", "model"), "no data are read; give what the proof needs of them, such as --samples"

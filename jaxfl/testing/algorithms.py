@@ -22,6 +22,7 @@ from jaxfl.algorithms.registry import one_algorithm
 from jaxfl.audits.attack import audit
 from jaxfl.core.errors import InputError, JaxflWarning, require
 from jaxfl.core.params import closest
+from jaxfl.core.progress import Bar, watching
 from jaxfl.core.provenance import own_body, own_part
 from jaxfl.core.schedules import Schedule
 from jaxfl.core.types import Algorithm, Hyper, Key, Mechanism, Problem
@@ -60,7 +61,9 @@ class Case(NamedTuple):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", JaxflWarning)
             T = self.rounds if rounds is None else rounds
-            return simulate(self.algorithm, self.problem, self.key, T, **self.numbers)
+            return simulate(
+                self.algorithm, self.problem, self.key, T, progress=False, **self.numbers
+            )
 
 
 def check_algorithm(
@@ -69,6 +72,7 @@ def check_algorithm(
     rounds: int = 20,
     *,
     leave_out: tuple[str, ...] = (),
+    progress: bool | Callable[[str], None] | None = None,
     **numbers: Any,
 ) -> Checked:
     """Check what every algorithm of jaxfl satisfies; return what was checked, and what could not be.
@@ -78,6 +82,7 @@ def check_algorithm(
         problem: a small problem, on which it makes progress.
         rounds: how many rounds it runs.
         leave_out: names of checks that do not apply, as in ``leave_out=("descent",)``.
+        progress: that of :func:`jaxfl.simulate`; a function is called with the name of each check.
         numbers: hyper-parameters.
 
     Raises:
@@ -96,14 +101,17 @@ def check_algorithm(
         require(name in CHECKS, closest("check", name, CHECKS))
     one = Case(one_algorithm(algorithm, numbers), problem, rounds, jax.random.key(3), numbers)
     done, left = [], dict.fromkeys(leave_out, "left out")
-    for name, check in CHECKS.items():
-        if name in left:
-            continue
-        try:
-            check(one)
-            done.append(name)
-        except DoesNotApply as why:
-            left[name] = str(why)
+    with watching(progress, Bar.doing) as report:
+        for name, check in CHECKS.items():
+            if name in left:
+                continue
+            if report is not None:
+                report(f"checking {name} of {one.algorithm.name}")
+            try:
+                check(one)
+                done.append(name)
+            except DoesNotApply as why:
+                left[name] = str(why)
     return Checked(tuple(done), left)
 
 
@@ -218,7 +226,7 @@ def _resume(one: Case) -> None:
     )  # ways to say the same
     numbers = {n: v for n, v in values.items() if n in one.algorithm.names - other}
     fixed = one._replace(numbers=numbers)  # what theory makes of the number of rounds stays
-    half = fixed.run(one.rounds // 2).extend(one.rounds)
+    half = fixed.run(one.rounds // 2).extend(one.rounds, progress=False)
     equal(half.x, fixed.run().x, f"A run of {one.algorithm.name} in two parts and in one", 1e-5)
 
 
@@ -226,7 +234,8 @@ def _sweep(one: Case) -> None:
     """A run of a sweep is the run."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", JaxflWarning)
-        ds = sweep(one.algorithm, one.problem, one.key, one.rounds, seeds=2, **one.numbers)
+        how: Any = {"seeds": 2, "progress": False, **one.numbers}
+        ds = sweep(one.algorithm, one.problem, one.key, one.rounds, **how)
     found = ds["loss"].sel(seed=0).values.ravel()
     equal(
         found,
@@ -323,6 +332,7 @@ def _attack(one: Case) -> None:
             dim=wide,
             clients=clients,
             turning=turning,
+            progress=False,
             **numbers,
         )
     except InputError as error:

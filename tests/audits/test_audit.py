@@ -312,6 +312,17 @@ def test_one_run_says_something_and_not_too_much() -> None:
 FEW: Any = {"algorithm": "ldp_gd", "rounds": 2, "m": 4, "key": jax.random.key(0)}
 
 
+def test_an_audit_shows_its_progress_where_it_is_asked_to(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    seen: list[tuple[int, int]] = []
+    for progress in (None, False, seen.append, True):
+        assert capsys.readouterr().err == ""
+        audit(**FEW, runs=50, chunk=20, eps=4.0, progress=progress)
+    assert seen == [(40, 100), (80, 100), (100, 100)]
+    assert "round 100/100, attack on ldp_gd" in capsys.readouterr().err
+
+
 test_mistakes_are_explained = refusals(
     (lambda: audit(**FEW, runs=3), "runs = 3"),
     (lambda: audit(**FEW, confidnce=0.9), "did you mean the option 'confidence'?"),

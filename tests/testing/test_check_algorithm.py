@@ -162,8 +162,11 @@ def test_codes_of_a_round_of_ones_own_are_not_checked(own: bool) -> None:
 
 def test_what_is_left_out_is_told() -> None:
     others = tuple(name for name in CHECKS if name not in ("counts", "attack"))
-    found = check_algorithm("fedgd", a_problem(), 4, lr=0.2, clip=2.0, leave_out=others)
+    seen: list[str] = []
+    given: Any = {"lr": 0.2, "clip": 2.0, "leave_out": others, "progress": seen.append}
+    found = check_algorithm("fedgd", a_problem(), 4, **given)
     assert found.done == ("counts",)
+    assert seen == ["checking counts of fedgd", "checking attack of fedgd"]
     assert found.left["parts"] == "left out"
     assert found.left["descent"] == "left out"
     assert "nothing is claimed" in found.left["attack"]
