@@ -43,7 +43,10 @@ def read(folder: Path, name: str) -> Study:
         refuse_older(folder)
     file = folder / CONFIG
     ours = file.exists() or not any((folder / made).exists() for made in (PLANNED, RESULT))
-    way = "there are run.privacy().card(), run.spent([50]) and, with the same call, resume=True"
+    way = (
+        "repeat the call with resume=True, and ask run.privacy().card() and run.spent([50]), or of a "
+        "setting of a sweep jaxfl.functions(algorithm, problem, rounds, ...).privacy(50)"
+    )
     require(ours, lambda: f"{folder} was made in Python, and is read there", way)
     with reading(file, "run or sweep of this version of jaxfl", "name the folder of one"):
         about = json.loads(file.read_text("utf-8"))

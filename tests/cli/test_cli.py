@@ -447,7 +447,10 @@ MISTAKES = {
 
 def test_a_folder_of_python_is_not_taken_for_none(tmp_path: Path) -> None:
     (tmp_path / "result.nc").touch()
-    refused(lambda: folder.read(tmp_path, "run"), r"was made in Python.*run\.privacy\(\)\.card\(\)")
+    refused(
+        lambda: folder.read(tmp_path, "run"),
+        r"was made in Python.* resume=True, and ask run\.privacy",
+    )
 
 
 @pytest.mark.parametrize("words", MISTAKES)
