@@ -436,7 +436,7 @@ def _setting(name: str, numbers: dict[str, Any]) -> tuple[Algorithm, dict[str, A
     clients = {each: numbers.pop(each) for each in CLIENTS if each in numbers}
     at_most_one(**clients)
     rounds, d, m = (numbers.pop(each, None) for each in ("rounds", "dimension", "samples"))
-    others = (*CLIENTS, *PARTS, "rounds", "samples", "dimension")
+    others = (*CLIENTS, *PARTS, "rounds", "samples", "dimension", "method", "find", "seen", "runs")
     _known(name, numbers, known, others)
     body = algo.body
     if m is None and rounds is not None and body and body.estimator.sampler.single_pass:
@@ -523,7 +523,8 @@ def _split(params: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
 def _known(name: str, given: Iterable[str], known: Iterable[str], others: Iterable[str]) -> None:
     for each in given:
         if each not in known:
-            raise InputError(closest(f"parameter of {name}", each, {*known, *others}))
+            names = {*known, *others} - {each}  # it may be an option of the other question
+            raise InputError(closest(f"parameter of {name}", each, names))
 
 
 def _needed(name: str, missing: Collection[str]) -> None:

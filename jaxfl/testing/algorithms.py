@@ -21,7 +21,7 @@ from jaxfl.algorithms.probes.probe import SIZES, probed
 from jaxfl.algorithms.registry import one_algorithm
 from jaxfl.audits.attack import audit
 from jaxfl.core.errors import InputError, JaxflWarning, require
-from jaxfl.core.params import closest
+from jaxfl.core.params import closest, only
 from jaxfl.core.progress import Bar, watching
 from jaxfl.core.provenance import own_body, own_part
 from jaxfl.core.schedules import Schedule
@@ -100,6 +100,7 @@ def check_algorithm(
     for name in leave_out:
         require(name in CHECKS, closest("check", name, CHECKS))
     one = Case(one_algorithm(algorithm, numbers), problem, rounds, jax.random.key(3), numbers)
+    only(numbers, one.algorithm.names, one.algorithm.name, check_algorithm)
     done, left = [], dict.fromkeys(leave_out, "left out")
     with watching(progress, Bar.doing) as report:
         for name, check in CHECKS.items():

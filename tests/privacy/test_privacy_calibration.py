@@ -359,6 +359,7 @@ test_mistakes_are_named = refusals(
     (lambda: account("dp_gd", **GD, sigma=1, delta="1e-5"), "leave out the quotes"),
     (lambda: account("dp_gd", **{**NOISED, "samples": [10]}), "be one number"),
     (lambda: account("dp_sgd", **NOISED, batch=3, sampler=[1]), "must be a name or a Sampler"),
+    (lambda: account("dp_gd", **NOISED, metod="chain"), "did you mean 'method'"),
     (lambda: calibrate("dp_gd", find="batch", **NOISED, eps=1), "no parameter of dp_gd 'batch'"),
     (lambda: account("audit_cp", tp=5, npos=4, fp=0, nneg=4, delta=1e-5), "not counts"),
 )

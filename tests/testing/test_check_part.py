@@ -504,4 +504,5 @@ test_what_cannot_be_checked = refusals(
     (lambda: check_part(mine(random_k, select=lambda key, d, hp: key), k=6), "return a Draw"),
     (lambda: check_part(mine(qsgd, omega=lambda d, v: v["s"]), levels=4), "let resolve compute it"),
     (lambda: check_algorithm("ldp_gd", None, leave_out=("descnt",)), "did you mean 'descent'"),
+    (lambda: check_algorithm("ldp_gd", None, leav_out=()), "did you mean the option 'leave_out'"),
 )
