@@ -575,9 +575,21 @@ def _described(head: str, data: Dataset | ClientData) -> str:
     names["clients"] = getattr(data, "client_names", ())
     lines += [f"{what}: {listed(some)}" for what, some in names.items() if some]
     if isinstance(data, ClientData):
-        facts = {"partition": data.partition, "heterogeneity": _measured(data)}
+        facts = {"partition": data.partition, "labels": _alone(data)}
+        facts["heterogeneity"] = _measured(data)
         lines += [f"{what}: {text}" for what, text in facts.items() if text]
     return "\n  ".join(lines)
+
+
+def _alone(data: ClientData) -> str:
+    """The label of all records in words; empty where there are several, or to look takes time."""
+    pair = isinstance(data.train, tuple) and len(data.train) == 2
+    labels: Any = data.train[1] if pair else None
+    small = isinstance(labels, np.ndarray) and labels.ndim == 2 and labels.size <= SHOWN
+    if not small or labels.dtype.kind not in "iu":
+        return ""
+    some = np.unique(labels[np.arange(labels.shape[1]) < data.count[:, None]])  # padding is zero
+    return f"all are {some[0]}" if len(some) == 1 else ""
 
 
 def _measured(data: ClientData) -> str:

@@ -362,6 +362,12 @@ def test_a_table_with_a_column_of_clients(table):
     ]
 
 
+def test_labels_that_are_all_alike_are_told(table):
+    """Of clients of different sizes, whose padding is zero."""
+    alike = data.from_clients(table().assign(ill=1), client="site", label="ill")
+    assert "  labels: all are 1" in repr(alike).splitlines()
+
+
 def test_tables_of_several_clients_agree_by_the_names_of_columns(table):
     turned = table()[["ill", "smokes", "bmi", "age"]]
     by_name = data.from_clients({"a": table(site=None), "b": turned}, label="ill")
