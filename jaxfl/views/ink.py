@@ -156,10 +156,11 @@ class Sheet(NamedTuple):
     title: str = ""
     noted: bool = True
 
-    def columns(self, count: int) -> int:
-        """The number of panels in a row, of ``count`` in all."""
-        rows = math.ceil(count / max(1, int((self.width or FULL) / PANEL)))
-        return math.ceil(count / rows)
+    def rows(self, panels: list[Any]) -> list[list[Any]]:
+        """As many beside each other as there is room for, in rows of one length."""
+        count = math.ceil(len(panels) / max(1, int((self.width or FULL) / PANEL)))
+        size = math.ceil(len(panels) / count)
+        return [panels[i : i + size] for i in range(0, len(panels), size)]
 
 
 class Look(TypedDict, total=False):
@@ -207,7 +208,7 @@ def picture(on: str | Sheet, rows: Sequence[Sequence[Panel]], notes: Sequence[st
     first: dict[Any, Axes] = {}  # of those that share an axis
     for (i, j), ax in np.ndenumerate(grid):
         if (i, j) not in panels:
-            ax.set_visible(False)
+            ax.remove()
             continue
         panel = panels[i, j]
         left, above, below = (panels.get(p, EMPTY) for p in ((i, j - 1), (i - 1, j), (i + 1, j)))

@@ -41,7 +41,6 @@ STYLED = 4  # values that line styles tell apart
 SHADED = 24  # values that colours tell apart where there is one algorithm
 SAME = 0.02  # relative difference up to which settings have the same gradients in a round
 FRONT = "Pareto front"
-ABREAST = 2.3  # inches: panels of one eps stand side by side where each has as many
 NOISE = ("eps", "delta", "sigma", "noise_constant")  # of which other notes tell
 CELL = (0.36, 0.24)  # inches of a square of a map
 # what is drawn against, of all clients so far
@@ -187,9 +186,7 @@ class Scene(NamedTuple):
         for row in self.values(self.row) or [None]:
             cells = self._at(self.cells, self.row, row)
             parts = [self._at(cells, self.panel, v) for v in self.values(self.panel) or [None]]
-            size = on.columns(len(parts))
-            titled = [(self._title(part), part) for part in parts]
-            out += [titled[i : i + size] for i in range(0, len(titled), size)]
+            out += on.rows([(self._title(part), part) for part in parts])
         return out
 
     def whose(self, part: pandas.DataFrame) -> str:
@@ -608,9 +605,8 @@ def _curves(grid: Grid, rule: Criterion, on: Sheet, setting: list[str]) -> Figur
         return out._replace(up=out.up + found.whose(part))
 
     panels = [[curves_of(along, *each) for each in row] for along in alongs for row in rows]
-    abreast = (on.width or ink.FULL) >= ABREAST * len(alongs)
-    if len(panels[0]) == len(rows) == 1 and abreast:
-        panels = [[*itertools.chain(*panels)]]
+    if len(panels[0]) == len(rows) == 1:
+        panels = on.rows([*itertools.chain(*panels)])
     clients = grid.per_client(rule.metric)
     spread = "" if clients else "Bands: standard error"
     several = any(part["noisy"].sum() > 1 for row in rows for _, part in row)
@@ -735,12 +731,12 @@ def curves(
     name = common if others else f"{grid.cells['algorithm'].item()}: {common}"
     on, heading = ink.sheet(name, look)
     rows = [[_drawn(grid, n, along, bounds) for along in alongs] for n, alongs in where.items()]
-    if len(runs) == 1:  # as many beside each other as there is room for
-        panels, size = [*itertools.chain(*rows)], max(1, int((on.width or ink.FULL) / ABREAST))
-        rows = [panels[i : i + size] for i in range(0, len(panels), size)]
-    notes = [*heading, *_said(runs, claim=False, whom=False), *more]
-    figure = ink.picture(on, rows, notes)
-    figure.set_label("\n".join([f"{name}.", *_said(runs), *str(figure.get_label()).splitlines()]))
+    if len(runs) == 1:
+        rows = on.rows([*itertools.chain(*rows)])
+    brief = [*heading, *_said(runs, claim=False, whom=False)]
+    figure = ink.picture(on, rows, [*brief, *more])
+    rest = str(figure.get_label()).splitlines()[len(brief) :]
+    figure.set_label("\n".join([f"{name}.", *_said(runs), *rest]))
     if path is not None:
         ink.write(figure, Path(path))
     return figure
