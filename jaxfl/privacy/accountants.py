@@ -67,6 +67,7 @@ __all__ = [
     "closed_form",
     "delta",
     "epsilon",
+    "joined",
     "of_client",
     "profile",
     "reserved",
@@ -259,14 +260,17 @@ def _bounds(event: AnyEvent, method: str | None) -> list[Bound]:
 
 
 def _joined(bound: Bound, floor: float) -> Curve:
-    """The bound at some delta, joined by straight lines in e^eps, in which delta(eps) is convex.
+    return joined(bound.eps, np.append(np.geomspace(floor, 0.5, 17), (0.7, 0.9, 0.97)))
+
+
+def joined(eps_at: Callable[[float], float], deltas: Floats) -> Curve:
+    """The eps at some deltas, joined by straight lines in e^eps, in which delta(eps) is convex.
 
     At 0 it is at most ``delta + (1 - delta) tanh(eps/2)`` of any other point: an (eps, delta)-private
     release is no easier to distinguish than one that reveals all with probability delta, and is randomized
     response of eps otherwise [Kairouz, Oh, Viswanath, 2015].
     """
-    deltas = np.append(np.geomspace(floor, 0.5, 17), (0.7, 0.9, 0.97))
-    found = np.array([bound.eps(float(delta)) for delta in deltas])
+    found = np.array([eps_at(float(delta)) for delta in deltas])
     eps, last = np.unique(found[np.isfinite(found)], return_index=True)
     least = np.minimum.accumulate(deltas[np.isfinite(found)][last])
     if not eps.size or eps[0] > 0:

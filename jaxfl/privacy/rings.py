@@ -48,6 +48,7 @@ __all__ = ["ORDERS", "Table", "apart", "longest", "renyi", "ring_delta", "ring_e
 
 Floats = npt.NDArray[np.float64]
 ORDERS: Floats = np.unique(np.round(np.geomspace(2, 1e6, 600)))
+SMALLER: Floats = np.geomspace(1e-2, 700.0, 200)  # values of eps
 POINT = 320  # bits after the point of the numbers from which tables are made
 WORD = 64  # bits of a threshold
 SLACK = 1 + 1e-5  # by which single precision may raise a bound that the host computes in double
@@ -212,7 +213,8 @@ def ring_eps(events: list[Event], delta: float) -> float:
 def ring_delta(events: list[Event], eps: float) -> float:
     """``min_a e^{(a-1)(D_a - eps)} (1-1/a)^a/(a-1)`` [Canonne et al., 2020], and what tables add.
 
-    Of rounded Gaussian noise alone, the profile of the Gaussian mechanism.
+    Of rounded Gaussian noise alone, the profile of the Gaussian mechanism.  What tables add grows with eps,
+    and the delta of a smaller eps holds, too: the least of some counts.
     """
     a, divergence, off, exact = ORDERS, np.zeros(ORDERS.size), 0.0, True
     for event in events:
@@ -224,13 +226,13 @@ def ring_delta(events: list[Event], eps: float) -> float:
             off += event.releases * ring.d * apart(ring.std, ring.senders)
         else:
             exact = False
+    some = np.append(SMALLER[eps > SMALLER], min(eps, 700.0))
     if exact:
-        delta = float(gdp_delta(math.sqrt(2 * divergence[0] / a[0]), eps))
+        delta = np.asarray(gdp_delta(math.sqrt(2 * divergence[0] / a[0]), some))
     else:
-        power = (a - 1) * (divergence - eps + np.log1p(-1 / a)) - np.log(a)
-        delta = math.exp(min(0.0, float(power.min())))
-    more = math.inf if eps > 700 else (1 + math.exp(eps)) * off
-    return min(1.0, delta + more)
+        power = (a - 1) * (divergence - some[:, None] + np.log1p(-1 / a)) - np.log(a)
+        delta = np.exp(np.minimum(0.0, power.min(axis=1)))
+    return min(1.0, float((delta + (1 + np.exp(some)) * off).min()))
 
 
 document_all(__name__)

@@ -16,7 +16,7 @@ import jaxfl
 from jaxfl import audit
 from jaxfl.privacy import Event, Mean, Phases, Sampling, of_group
 from jaxfl.privacy.accountants import epsilon
-from jaxfl.privacy.events import protects
+from jaxfl.privacy.events import RING_NOISES, OnRing, protects, svrg
 from jaxfl.privacy.pld import Part, compose
 from jaxfl.privacy.profiles import Pair
 from jaxfl.privacy.reports import report
@@ -207,10 +207,35 @@ def test_groups_of_ordinary_runs() -> None:
     none = of_group(event, 8, 2.5e-4)
     assert (none.eps, none.status) == (math.inf, "")
     for words in (
-        "bounded down to 1e-20 and no further",
+        "as the bounds on the delta of one record end at 1e-20, where eps is",
         'take noise for whole clients (clip="client")',
     ):
         assert words in none.method
+
+
+def ring(noise: Any) -> Event:
+    law = OnRing(100.0, 100, noise, 500.0, 10, 1)
+    return Event(Sampling("full", 100, 100), law, 500 * 10**0.5, 10, adjacency="zero_out")
+
+
+DRAWN = Event(Sampling("poisson", 100, 10), svrg(1.0), 1.0, 50)
+SHARP: dict[str, tuple[Event, int, float]] = {  # and the most that the group has at delta = 1e-5
+    **{name: (ring(name), 2, 1.715) for name in RING_NOISES},  # whose delta grows at large eps
+    "few points": (DRAWN, 2, 1.375),  # of a curve that takes long
+    "small eps": (  # at which a curve down to 1e-20 has numerical noise
+        replace(DRAWN, sampling=Sampling("with_replacement", 100, 10), sensitivity=Mean(1.0)),
+        8,
+        6.465,
+    ),
+    "no eps": (replace(DRAWN, sensitivity=Mean(1.0), sigma=1e9), 2, 1e-9),
+}
+
+
+@pytest.mark.plain
+@pytest.mark.parametrize("name", SHARP)
+def test_group_privacy_is_sharp(name: str) -> None:
+    event, size, most = SHARP[name]
+    assert size * epsilon(event, 1e-5).eps <= of_group(event, size, 1e-5).eps < most
 
 
 @pytest.mark.plain
