@@ -97,7 +97,8 @@ def unknown(
     """
     parameters = () if call is None else inspect.signature(call).parameters.values()
     options = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY]
-    names, there = [*names], near(name, ELSEWHERE)
+    names = [*names]
+    there = next(iter(difflib.get_close_matches(str(name), ELSEWHERE, 1, CLOSE)), "")
     no = f"There is no {kind} {shown(name)}: "
     if near(name, names):
         return closest(kind, name, names)

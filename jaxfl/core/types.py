@@ -1227,7 +1227,7 @@ class Algorithm(NamedTuple):
         needs: names of the hyper-parameters that rounds require.
         reads: names of those that rounds read; None: all.
         parts: (role, name) of each part, for the record.
-        per_record: False: clip="batch", where a record may move all of a clipped mean.
+        per_record: False: clip="batch", where one record may change the clipped mean completely.
         cohort: (key, t, n, hp) -> the clients of round t of the run with this key; None: not known.
         body: what init and round are made of; None: not known.
     """

@@ -63,8 +63,8 @@ class Body(NamedTuple):
         channel: what both ends remember of it.
         server: what the mean of the messages does to the model.
         participation: who takes part.
-        clip: "example"; or "batch": the whole estimate, all of which a record may move; or "client":
-            the same, where all records of a client are protected together.
+        clip: "example"; or "batch": the mean of a batch, which one record may change completely; or
+            "client": the same, where all records of a client are protected together.
         noise: "fused": one draw of the noise of the mean where only the mean matters; or "per_client".
         local: what a client runs instead of one estimate; None: one estimate.
         aggregation: how the server gets the sum of the messages; None: it adds them up.

@@ -150,8 +150,8 @@ class Network(NamedTuple):
         rule: what clients send, and how their points move.
         graph: who hears whom, as mixing matrices.
         participation: who takes part, which is everyone.
-        clip: "example"; or "batch": the whole estimate, all of which a record may move; or "client":
-            the same, where all records of a client are protected together.
+        clip: "example"; or "batch": the mean of a batch, which one record may change completely; or
+            "client": the same, where all records of a client are protected together.
         noise: "per_client": each client draws its own.
         clipping: "hard", ``g min(1, G/|g|)``; or "smooth", ``g G/(G + |g|)``.
     """

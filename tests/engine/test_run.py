@@ -205,6 +205,8 @@ MISTAKES = [
     (dict(constrains="ball:1"), "'constrains': give constraint to the model, as in"),
     (dict(weights="samples"), "'weights': give weights to jaxfl.Problem("),
     (dict(server_r=0.1), "'server_r': known: "),
+    (dict(order=2), "'order': known: "),  # not "over", which is nearest
+    (dict(weight_decay=0.1), "'weight_decay': known: "),
 ]
 
 

@@ -42,7 +42,8 @@ RUNS = 1200  # in each world: a quarter fits the rule, a quarter chooses a thres
 # values of a coordinate that is a code: a bit says less than a number, and takes so many times the runs
 FEW, MORE = 4, 4
 EPS, DELTA = 3.0, 1e-3  # for which the noise is calibrated: half as much noise is found
-SURE = 1 - 5e-7  # of 10^6 honest compositions one is refuted by chance, in one of two looks
+LOOKS = 4  # at most: at two clients, and a second one at each where messages are codes
+SURE = 1 - 1e-6 / LOOKS  # of 10^6 honest compositions one is refuted by chance
 WIDEST, COORDINATES = 4096, 16  # of the model, and those that the rule reads one by one
 LENGTH = 1e6  # of the record, in units of the bound that clips it
 SEEN = 1e6  # of a number that differs between the worlds without noise, in units of noise
