@@ -161,12 +161,18 @@ def test_every_draw_of_a_table_counts() -> None:
     one = event("skellam", 3.0, 64.0, 10, 100)
     ring = one.sensitivity
     assert isinstance(ring, OnRing)
-    many = dataclasses.replace(one, sensitivity=dataclasses.replace(ring, draws=10**12))
-    more = ring_delta([many], 2.0) - ring_delta([one], 2.0)
-    assert more == pytest.approx(
-        (1 + math.exp(2.0)) * 1e12 * table("skellam", 64.0).distance, rel=1e-3
+    far = table("skellam", 64.0).distance
+    some, many = (
+        dataclasses.replace(one, sensitivity=dataclasses.replace(ring, draws=draws))
+        for draws in (10**5, 10**12)
     )
+    more = ring_delta([some], 0.2) - ring_delta([one], 0.2)
+    assert more == pytest.approx((1 + math.exp(0.2)) * 1e5 * far, rel=2e-3)
     assert epsilon(many, 1e-7).eps == math.inf
+    # what tables add grows with eps, and a smaller eps proves less of it
+    at = [ring_delta([many], eps) for eps in (0.2, 1.0, 30.0, 1e4)]
+    assert at == sorted(at, reverse=True)
+    assert at[-1] == pytest.approx(2 * 1e12 * far, rel=0.2)
 
 
 @BOTH
