@@ -86,6 +86,8 @@ RISEN = 2.0  # times where it began: what ends above that diverges, and sets no 
 ABOVE = 3.0  # times the largest of the others: from there on it leaves the picture
 CROSS = f"A cross: from the next evaluation on infinite, or {CAP:g} times its first value."
 ARROW = "An arrow: there a line goes above what the axis shows."
+FEW = 4  # lines that have their names next to them, in place of a legend
+ASIDE = 0.34  # of a panel's width: the most that such names take
 
 
 class Line(NamedTuple):
@@ -188,7 +190,7 @@ def sheet(heading: str, look: Look) -> tuple[Sheet, list[str]]:
 
 
 def picture(on: str | Sheet, rows: Sequence[Sequence[Panel]], notes: Sequence[str] = ()) -> Figure:
-    """Panels of equal width on a sheet, or under a title, with one legend.
+    """Panels of equal width on a sheet, or under a title, with one legend, or names next to few lines.
 
     Those with one label share that axis.  What diverges leaves the picture.
     """
@@ -203,7 +205,9 @@ def picture(on: str | Sheet, rows: Sequence[Sequence[Panel]], notes: Sequence[st
     every = [line for panel in panels.values() for line in panel.lines]
     key, cross = _key(every), any(line.ends and len(line.y) for line in every)
     notes = [*notes, *[CROSS] * cross, *[ARROW] * any(cut for _, cut in seen.values())]
-    figure = frame(on._replace(width=width), (height + 0.24) * len(rows), key, notes)
+    named = _named(panels, key, width / columns)
+    size = on._replace(width=width), (height + 0.24) * len(rows)
+    figure = frame(*size, {} if named else key, notes)
     grid = figure.subplots(len(rows), columns, squeeze=False)
     first: dict[Any, Axes] = {}  # of those that share an axis
     for (i, j), ax in np.ndenumerate(grid):
@@ -236,6 +240,8 @@ def picture(on: str | Sheet, rows: Sequence[Sequence[Panel]], notes: Sequence[st
     for place, panel in panels.items():
         _uncover(grid[place])
         _leave(grid[place], panel.lines)
+        if place in named:
+            _name(grid[place], panel.lines, height)
     return figure
 
 
@@ -257,6 +263,38 @@ def beyond(last: Sequence[float] | Array, start: float) -> float:
     fine = known[known <= RISEN * abs(start)]
     most = max(abs(start), fine.max(initial=0))
     return RISEN * most if fine.size and known.max() > ABOVE * most else math.inf
+
+
+def _named(panels: Mapping[Any, Panel], key: Mapping[str, Line], width: float) -> list[Any]:
+    """The panels that name their lines at the ends, those at the right first; none if some line has
+    no place for its name, or if all lines of a panel end in one point."""
+    room = max((CHARACTER * SMALL * len(name) for name in key), default=math.inf)
+    if room > ASIDE * width or any(line.kind for line in key.values()):
+        return []
+    out, left, last = list[Any](), {*key}, max(column for _, column in panels)
+    for at in sorted(panels, key=lambda at: (at[1] != last, at)):
+        of = [line for line in panels[at].lines if line.label and len(line.y)]
+        names, x = {each.label for each in of}, [each.x[-1] for each in of]
+        fits = 0 < len(of) == len(names) <= FEW and min(x) > 0.97 * max(x) > 0
+        fits = fits and (len(of) == 1 or len({float(each.y[-1]) for each in of}) > 1)
+        if fits and (at[1] == last or names & left):
+            out.append(at)
+            left -= names
+    return [] if left else out
+
+
+def _name(ax: Axes, lines: Sequence[Line], height: float) -> None:
+    """Write the name of each line next to its end, none over another."""
+    to_axes, step = ax.transData + ax.transAxes.inverted(), 1.5 * SMALL / 72 / height
+    own = {line.label: line for line in reversed(lines) if line.label and len(line.y)}
+    ends = {name: to_axes.transform((line.x[-1], line.y[-1]))[1] for name, line in own.items()}
+    upwards, below, above = sorted(ends, key=lambda name: ends[name]), -math.inf, 1.0 + step
+    for name in upwards:
+        ends[name] = below = max(min(1.0, ends[name]), below + step)
+    for name in reversed(upwards):
+        above = min(ends[name], above - step)
+        look = {"color": own[name].look()["color"], "fontsize": SMALL, "va": "center"}
+        ax.text(1.02, above, name, transform=ax.transAxes, **look)
 
 
 def _leave(ax: Axes, lines: Sequence[Line]) -> None:

@@ -520,6 +520,23 @@ def test_colours_stay_apart() -> None:
     assert len({(str(look["color"]), str(look["linestyle"])) for look in looks}) == 28
 
 
+def test_few_lines_have_their_names_beside_them(drawn: dict[str, Figure]) -> None:
+    """In their colours, none over another; more lines, or points, have a legend."""
+    ds = grids.grid({"eps": (1.0,)}, algorithms=THREE)
+    draw(ds, ".", metrics=["loss"])
+    figure = drawn["curves-loss"]
+    assert not figure.legends
+    (ax,) = panels(figure)
+    assert {text.get_text() for text in ax.texts} == {*THREE[:2], "fedsgd (no noise)"}
+    assert {t.get_color() for t in ax.texts} == {line.get_color() for line in ax.get_lines()}
+    figure.draw_without_rendering()
+    boxes = [text.get_window_extent() for text in ax.texts]
+    assert not any(a.overlaps(b) for a, b in itertools.combinations(boxes, 2))
+    assert max(box.x1 for box in boxes) <= figure.bbox.x1
+    draw(grids.grid({"eps": (1.0,)}, algorithms=FIVE), ".", metrics=["loss"])
+    assert legend(drawn["curves-loss"]) == [*FIVE]
+
+
 def test_no_point_or_line_hides_another() -> None:
     """The lower one is larger, so a ring or an edge of it shows."""
     for x in ([1.0], [1.0, 2.0]):
