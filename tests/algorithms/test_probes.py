@@ -290,11 +290,17 @@ class Fading(Plain):
 
 
 # a composition, the number that is right and wrong, and the report of the right one
-NUMBERS: dict[str, tuple[Any, str, tuple[float, float], str]] = {
+NUMBERS: dict[str, tuple[Any, str, tuple[Any, Any], str]] = {
     "a number of another part": (
         lambda: (Plain, {"mechanism": multiplier(draw=capped)}, {"ratio": 1.0}, None),
         "clip",
         (1.0, 100.0),
+        "P",
+    ),
+    "a schedule": (
+        lambda: (Plain, {"mechanism": multiplier(draw=capped)}, {"ratio": 1.0}, None),
+        "ratio",
+        (1.0, "cosine:100"),
         "P",
     ),
     "sigma": (
@@ -317,7 +323,7 @@ def test_what_one_number_passes_says_nothing_of_another(name: str) -> None:
         "own", "", "", kind(*body(**own_parts)), plain(**VALUES, batch=4, **given), event=event
     )
 
-    def run(value: float) -> Any:
+    def run(value: Any) -> Any:
         return jaxfl.simulate(made, usual(), rounds=2, **{number: value}).privacy()
 
     assert run(right).status == status

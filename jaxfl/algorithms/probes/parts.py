@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -103,24 +104,23 @@ def check_privacy(
         part, Aggregation
     ):  # what it settles is for the clients of the check, not of the run
         numbers = {name: v for name, v in numbers.items() if name not in sums.settled(part, {})}
-    if isinstance(part, Mechanism):
-        numbers = _with_others(values, numbers)
     if isinstance(part, Compressor):
         _distinct(part, values, d, min(500, max(8, SLOTS // d)))
     if isinstance(part, Estimator):
         _reach(part, values, d)
+    every = _with_others(values, numbers) if isinstance(part, Mechanism) else [numbers]
     for kind, names in (*PRIVATE.items(), *(UNSEEN.items() if unseen else ())):
         if isinstance(part, kind):
-            for name in names:
-                CHECKS[kind][name](part, Given(numbers, seed=0))
+            for name, given in itertools.product(names, every):
+                CHECKS[kind][name](part, Given(given, seed=0))
 
 
 def read_by_checks(part: Any, values: Mapping[str, Any], **numbers: float) -> str:
     """All that :func:`check_privacy` reads of a run: of a mechanism its std, which may read any number."""
     if isinstance(part, Mechanism) and part.std is not None:
         with contextlib.suppress(Exception):  # the check meets it again, and says so
-            std = part.std(hyper(part, _with_others(values, numbers)))
-            return str(np.asarray(std).tolist())
+            every = (part.std(hyper(part, given)) for given in _with_others(values, numbers))
+            return str([np.asarray(std).tolist() for std in every])
     follows_any = isinstance(part, Mechanism | Compressor | Estimator)
     return in_full(values if follows_any else numbers)
 
@@ -136,10 +136,18 @@ def in_full(values: Mapping[str, Any]) -> str:
     )
 
 
-def _with_others(values: Mapping[str, Any], numbers: Mapping[str, Any]) -> dict[str, Any]:
-    """The numbers of a mechanism, and those of other parts, which its std may read."""
-    others = {name: v for name, v in values.items() if not isinstance(v, Schedule)}
-    return {**others, **numbers}
+def _with_others(values: Mapping[str, Any], numbers: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The numbers of a mechanism, and those of other parts, which its std may read.
+
+    They are two where some change from round to round: with the least and the largest of each.
+    """
+    T = max(1, int(values.get("rounds", 1)))
+    changing = {name: v.over(T) for name, v in values.items() if isinstance(v, Schedule)}
+    ends = (np.min, np.max) if changing else (np.min,)
+    return [
+        {**values, **{name: float(end(v)) for name, v in changing.items()}, **numbers}
+        for end in ends
+    ]
 
 
 # --- compressors -----------------------------------------------------------------------------------
