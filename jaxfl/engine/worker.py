@@ -133,7 +133,7 @@ class Turn(Follower):
     def ready(self, number: int, now: Ready, batch: Batch) -> None:
         passed = time.perf_counter() - self.last
         whole = passed / max(now.share, 1e-9)
-        if self.divisible and now.share < SOON and whole > LATE * self.seconds:
+        if self.divisible and 0 < now.share < SOON and whole > LATE * self.seconds:
             raise TooLarge(f"it would take {whole:.0f} s")
         if self.cadence is not None:
             seconds, share = self.cadence

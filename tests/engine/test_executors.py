@@ -24,8 +24,12 @@ from told import mistakes, refused
 import jaxfl
 from jaxfl.core.errors import JaxflWarning
 from jaxfl.engine import compute, store, worker
+from jaxfl.engine.checkpoint import Batch
+from jaxfl.engine.compute import Ready, TooLarge
 from jaxfl.engine.executors import processes
+from jaxfl.engine.log import Log
 from jaxfl.engine.plan import Chunk
+from jaxfl.engine.worker import Turn
 
 CHUNKS = 4
 ROUNDS = 6
@@ -446,3 +450,14 @@ def two(problem: Any, x: Any) -> Any:
 )
 def test_mistakes(call: Callable[[], Any], words: str) -> None:
     refused(call, words)
+
+
+def test_a_chunk_is_halved_by_what_it_has_computed() -> None:
+    """The first report comes before a round of it has ended: it says nothing of the time that is left."""
+    chunk = Chunk(0, (0, 1), (0, 1), (2, 2), 1)
+    turn = Turn({"chunk": chunk, "seconds": 1.0, "cadence": None})
+    turn.begin(0, 0)
+    turn.last -= 10.0  # so many seconds have passed
+    turn.ready(0, Ready(0, 0.0, np.inf, True), Batch((), Log(), np.array([])))
+    with pytest.raises(TooLarge, match="1000 s"):
+        turn.ready(0, Ready(1, 0.01, np.inf, True), Batch((), Log(), np.array([])))
