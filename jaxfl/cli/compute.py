@@ -179,16 +179,19 @@ def ended(place: Path, where: Sequence[str] = ()) -> Record:
 def _of_setting(place: Path, done: Computed, where: Sequence[str]) -> Record:
     """The run with the most rounds of the setting that ``where`` names; step sizes cost no privacy."""
     axes, found = done.planned.grid.axes, dict[Any, list[tuple[dict[str, str], Record]]]()
-    wanted, known = dict(written.pair("--where", each) for each in where), [a.name for a in axes]
+    wanted, names = dict(written.pair("--where", each) for each in where), [a.name for a in axes]
+    every = (cell for number in done.found for cell in done.planned.program(number).cells)
+    known = {*names, *itertools.chain.from_iterable(cell.values for cell in every)}
     for name in wanted.keys() - known:
-        raise InputError(closest("axis in this sweep named", name, known))
+        raise InputError(closest("axis or number of these settings named", name, names))
     for number, arrays in done.found.items():
         chunk, cells = done.planned.chunks[number], done.planned.program(number).cells
         for (j, c), i in itertools.product(enumerate(chunk.cells), range(len(chunk.seeds))):
             at = zip(axes, (*done.planned.study(chunk).place, *cells[c].place), strict=True)
             here = {axis.name: word(axis.labels[k]) for axis, k in at if k is not None}
-            if all(word(value) == here.get(name) for name, value in wanted.items()):
-                fixed = tuple((n, word(v)) for n, v in cells[c].values.items() if n not in TUNED)
+            values = {name: word(value) for name, value in cells[c].values.items()}
+            if all(word(value) == (values | here).get(name) for name, value in wanted.items()):
+                fixed = tuple((n, v) for n, v in values.items() if n not in TUNED)
                 run = record_of(done.planned, chunk, arrays, (i, j))
                 study = done.planned.programs[chunk.program].study
                 found.setdefault((study, fixed), []).append((here, run))
@@ -197,7 +200,7 @@ def _of_setting(place: Path, done: Computed, where: Sequence[str]) -> Record:
     first, *others = (own[0][0] for own in found.values())
     free = sorted(n for n in first.keys() - {*TUNED} if any(o.get(n) != first[n] for o in others))
     way = lambda: f"name one, as in --where {' '.join(f'{n}={first[n]}' for n in free)}"  # noqa: E731
-    require(not others, lambda: f"{place} holds a sweep of {len(found)} settings", way)
+    require(not others, lambda: f"{len(found)} settings of {place} are meant", way)
     return max((run for own in found.values() for _, run in own), key=lambda run: run.counted)
 
 

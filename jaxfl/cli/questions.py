@@ -63,7 +63,7 @@ def run_account(words: Sequence[str]) -> None:
     than it has.
 
       jaxfl account results/ldp_sgd --rounds 500
-      jaxfl account grid --where eps=1 omega=4 --rounds 500
+      jaxfl account grid --where algorithm=ldp_sgd eps=1 --rounds 500
       jaxfl account soteriafl_sgd --samples 3256 --batch 51 --rounds 100 --clip 0.5 \
             --sigma 0.01 --delta 1e-3
       jaxfl account event --samples 3256 --batch 51 --rounds 100 --clip 1 --noise-multiplier 1 --delta 1e-3

@@ -43,7 +43,11 @@ class Selected(NamedTuple):
     note: str
 
     def __repr__(self) -> str:
-        best = f"the best of {self.runs:g} runs, {self.seen} seen"
+        number = {
+            "all": f"{self.runs:g} runs",
+            "winner": f"{self.runs:g} runs on average, a secret number",
+        }
+        best = f"the best of {number[self.seen]}, {self.seen} seen"
         said = self.method + accountants.reserved(self.status)
         return f"Selected({best}: {rounded(self.eps, self.delta)}: {said})"
 

@@ -230,10 +230,13 @@ def _warning(
             out.append(f"The best {name} is {where}: try values {' and '.join(ways)}.")
         at_end = at_end | low | high
     loss = over_seeds(found.final("loss"))[0]
-    idle = loss >= over_seeds(found.ds["loss"].isel(round=0, drop=True))[0]
+    start = over_seeds(found.ds["loss"].isel(round=0, drop=True))[0]
+    idle = loss >= start
     if idle.any():
-        where = f"no lower than it began in {_share(found, idle, loss)}"
-        out.append(f"The loss ends {where}, even with the best {over[0]}.")
+        falls = idle & (over_seeds(grid.final("loss"))[0] < start).any(over)
+        other = f"; in {_share(found, falls, loss)} another value lowers it" * bool(falls.any())
+        where = f"no lower than it began in {_share(found, idle, loss)}{other}"
+        out.append(f"With the chosen {over[0]} the loss ends {where}.")
     return at_end, idle, " ".join(out)
 
 
@@ -276,6 +279,8 @@ def _note(grid: Grid, found: Grid, rule: Criterion, over: tuple[str, ...], lost:
         each = ", which the table has of each row" * (every.nunique() > 1)
         way = ", and with them the choice," if held else ", and no choice among them,"
         of = " for the training records" * bool(held)
+        exact = "; losses and accuracies of the training data are exact, and no eps covers them"
+        each += exact * (measured_on(grid.about) == "training")
         said.append(
             f"Publishing the {many} runs of one row{way} has a proven eps of {eps}{of}{each}"
         )

@@ -178,7 +178,9 @@ class Table(NamedTuple):
 
     def only(self, names: Sequence[str]) -> Table:
         """The columns with these names, which are those in CSV, in this order."""
+        rows = [""] * max((len(column.values) for column in self.columns), default=0)
         known = {column.name: column for column in self.columns}
+        known.setdefault("state", Column("state", "state", rows))  # where there is nothing to say
         for name in names:
             choice("columns", name, known)
         return self._replace(columns=tuple(known[name] for name in dict.fromkeys(names)))

@@ -198,6 +198,7 @@ def test_a_run_answers_what_other_rounds_would_spend(
     shell("sweep --no-plot --quiet --sigma 2 --extend", sweep)
     assert "name one, as in --where sigma=1." in shell.refused("account", sweep)
     assert "did you mean 'sigma'?" in shell.refused("account", sweep, "--where sigm=1")
+    assert shell("account", sweep, "--where sigma=1 clip=1 --rounds 9").out
     assert "--where is for sweeps" in shell.refused("account", folder, "--where sigma=1")
     of = shell("account", sweep, "--where sigma=1 lr=0.1 --rounds 9 --delta 1e-4 --json")
     assert json.loads(of.out)["eps"] == found["eps"]

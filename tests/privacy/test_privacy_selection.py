@@ -126,6 +126,10 @@ def test_runs_that_are_all_seen_compose() -> None:
     said = repr(best_of(phases, 5, 1e-5))
     assert said.startswith("Selected(the best of 5 runs, all seen: eps = ")
     assert ", delta = 1e-05: the largest over disjoint records: Poisson" in said
+    said = repr(best_of(sampled(), 4, 1e-5, seen="winner"))
+    assert said.startswith(
+        "Selected(the best of 4 runs on average, a secret number, winner seen: eps = "
+    )
     both = Sequence((sampled(), gaussian(0.3)))
     twice = Sequence((sampled(120), gaussian(0.3), gaussian(0.3)))
     in_turn = Sequence((Phases((sampled(), sampled(9))), Phases((sampled(9), sampled()))))

@@ -197,10 +197,15 @@ def test_a_choice_at_an_end_of_its_grid_is_a_warning() -> None:
     ds = grids.grid({"eps": (1.0, 5.0), "lr": (0.1, 0.3, 1.0)}, algorithms=("ldp_sgd",))
     ds["loss"][:, :, 1, :, 1:] = 0.01
     ds["loss"][:, 0, :, :, 0] = 0.005  # of eps = 1
-    said = "The loss ends no lower than it began in 1 of 2 rows, even with the best lr."
-    assert select(ds).warning == said
+    said = "With the chosen lr the loss ends no lower than it began in 1 of 2 rows"
+    assert select(ds).warning == f"{said}."
     lines = table(select(ds).ds).text().splitlines()
     assert ["loss did not fall" in line for line in lines[2:4]] == [True, False]
+    ds["loss"][:, 0, 2, :, 1:] = 0.001  # of lr = 1, which has the lowest accuracy
+    accuracy = ds["accuracy"].copy()
+    accuracy[:] = -abs(ds["lr"] - 0.3)
+    other = "; in 1 of 2 rows another value lowers it."
+    assert select(ds.assign(accuracy=accuracy), "accuracy").warning == said + other
 
 
 @pytest.mark.parametrize("said", [True, False], ids=["said", "older"])
@@ -224,7 +229,8 @@ def test_the_price_of_choosing_is_said() -> None:
         "Shown is the best of 3 values of lr (step size) with 3 seeds each, by the lowest final "
         "loss on the private data; the eps of one run does not cover this choice, which reads exact "
         "values of the training records. Publishing the 9 runs of one row, and no choice among them, "
-        "has a proven eps of 9 to 45, which the table has of each row."
+        "has a proven eps of 9 to 45, which the table has of each row; losses and accuracies of the "
+        "training data are exact, and no eps covers them."
     )
     rows = table(chosen.ds).facts()["rows"]
     assert [row["eps_of_choice"] for row in rows] == [9 * row["proven_eps"] for row in rows]
