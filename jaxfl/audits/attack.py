@@ -52,9 +52,11 @@ class AuditResult(NamedTuple):
     "U", since nobody checked that event.
 
     ``plain`` assumes nothing; ``curve`` uses the trade-off curve of the event (None without one), and
-    bounds eps if only the amount of noise may be wrong; otherwise it tests the proof.  ``lower`` is the
+    bounds eps if only the amount of noise may be wrong; otherwise it tests the event.  ``needed`` is the
     one that was larger on the runs that choose the test; each holds with the stated confidence by itself.
-    Where an event is described and nothing is proven, ``described`` is the eps that it would prove.
+    ``lower`` is ``needed`` where the event is proven, and ``plain`` where it is stated or described: its
+    curve then may not be that of what runs.  Where an event is described and nothing is proven,
+    ``described`` is the eps that it would prove.
     """
 
     algorithm: str
@@ -74,11 +76,12 @@ class AuditResult(NamedTuple):
     described: float | None = None  # of an event on which no proof rests
     unseen: tuple[str, ...] = ()  # what the attack does not look at, where nothing is proven
     power: Mapping[float, float] = {}  # true positive rates, at least, by the false positive rate
+    needed: float = 0.0  # the eps with which such an event would allow what the attack reached
 
     @property
     def refutes_proof(self) -> bool:
         """Whether the attack succeeds more often than the proof allows: something is wrong."""
-        return self.lower > self.proven
+        return max(self.lower, self.needed) > self.proven
 
     @property
     def refutes_claim(self) -> bool:
@@ -88,17 +91,17 @@ class AuditResult(NamedTuple):
     @property
     def refutes_described(self) -> bool:
         """Whether the attack succeeds more often than the described event allows."""
-        return self.described is not None and self.lower > self.described
+        return self.described is not None and max(self.lower, self.needed) > self.described
 
     @property
     def verdict(self) -> str:
         """The result of the attack on an event on which no proof rests, in words; empty for others."""
         if self.described is None:
             return ""
-        better = f" ({self.lower:.4g} if only the amount of noise differs)"
+        better = f" ({self.needed:.4g} if only the amount of noise differs)"
         return (
             f"{'' if self.refutes_described else 'not '}refuted: at {100 * self.confidence:g} % "
-            f"confidence the true eps is at least {self.plain:.4g}{better * (self.lower > self.plain)}, "
+            f"confidence the true eps is at least {self.plain:.4g}{better * (self.needed > self.plain)}, "
             f"and the event that this algorithm describes has eps {self.described:.4g}"
         )
 
@@ -186,11 +189,12 @@ def audit(
     bound = certify(chosen, bounding, family(setup.event), delta, confidence)
 
     proof, described = _accounted(setup, delta, given=event is not None)
+    sure = described is None and proof.status != Status.STATED
     if claimed is None and (claim := setup.algorithm.claim(setup.values, setup.facts)) is not None:
         claimed = float(claim.eps)
     return AuditResult(
         algorithm=algorithm.name,
-        lower=bound.lower,
+        lower=bound.lower if sure else bound.plain,
         proven=proof.eps,
         claimed=claimed,
         delta=delta,
@@ -206,6 +210,7 @@ def audit(
         described=described,
         unseen=(*(() if setup.proven else unseen(setup, turning)), *dense(setup)),
         power=reached(chosen, bounding, confidence),
+        needed=bound.lower,
     )
 
 

@@ -282,6 +282,8 @@ def _load(path: Path, given: dict[str, Any]) -> xarray.Dataset:
                 raise
             raise InputError(error.problem, f"{way} writes it again{other}") from None
     else:
+        way_on = "repeat the call of Python that began it, with resume=True"
+        require(kind or not begun(folder), lambda: f"The sweep of {folder} has not ended", way_on)
         none = f"{folder} holds no {RESULT}, so it is no result of jaxfl"
         require(kind, none)
         lost = f"{folder} is unfinished, or has lost its {RESULT}"

@@ -116,14 +116,15 @@ def run_audit(words: Sequence[str]) -> int:
     the server or of each node; where a proof rests on parts of your own, by the messages of the client that
     holds the record.  There are two bounds, each at the stated confidence.  `plain` assumes nothing: the
     true eps is at least that.  `curve` holds if only the amount of noise differs from what the accountant
-    assumes, and refutes the proof where it exceeds `proven`.  `lower` is one of the two, chosen on separate
-    runs.  `refutes_claim` says whether the claimed eps is below `lower`, and `refutes_proof` whether the
-    proven one is.  `statistic` is the number that distinguishes runs.  `power` is, for false positive rates
-    of 1 % and 0.1 %, a true positive rate above these that the attack reaches; few runs certify none.
+    assumes, and refutes the proof where it exceeds `proven`.  `needed` is one of the two, chosen on
+    separate runs; `lower` is `needed` where the event is proven, and else `plain`.  `refutes_claim` says
+    whether the claimed eps is below `lower`, and `refutes_proof` whether the proven one is below
+    `needed`.  `statistic` is the number that distinguishes runs.  `power` is, for false positive rates of
+    1 % and 0.1 %, a true positive rate above these that the attack reaches; few runs certify none.
 
     Where a proof rests on parts of your own (--import FILE) an audit proves nothing: the eps of a run holds
     if they are as they declare, which the run probes and an audit does not.  `described` is then the eps
-    of the event that it describes, `refutes_described` whether that is below `lower`, `verdict` the same
+    of the event that it describes, `refutes_described` whether that is below `needed`, `verdict` the same
     in words, and `did_not_look_at` what the attack cannot see.  The exit status is 3 if any of them is
     refuted.
 

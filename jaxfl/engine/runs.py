@@ -224,8 +224,9 @@ class Record:
         for a run that an exact value of its training data may have stopped, whose note says so.
         """
         rounds, notes, facts = self.counted, [], self.facts
-        claim = self.algorithm.claim({**self.values, "rounds": rounds}, facts)
         delta = self.delta(delta)
+        at = {"delta": delta} if "delta" in self.values else {}
+        claim = self.algorithm.claim({**self.values, "rounds": rounds, **at}, facts)
         report = _report(self.event(rounds), claim, delta, method)
 
         def release(more: Mapping[str, Any], rounds: int = rounds) -> AnyEvent:

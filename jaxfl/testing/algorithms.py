@@ -340,7 +340,7 @@ def _attack(one: Case) -> None:
         raise DoesNotApply(f"it cannot be attacked: {error}") from None
     confirm(
         not (found.refutes_proof or found.refutes_described),
-        f"An attack on {one.algorithm.name} shows eps >= {found.lower:.4g}, and its event allows "
+        f"An attack on {one.algorithm.name} shows eps >= {found.needed:.4g}, and its event allows "
         f"{found.described or found.proven:.4g} at delta = {DELTA:g}",
     )
 

@@ -357,6 +357,8 @@ def _finished(
 
 def _chosen(grid: Grid, cells: pandas.DataFrame) -> Iterator[str]:
     """The values that were chosen, of each algorithm."""
+    if "candidates" in cells and cells["candidates"].max() <= 1:
+        return
     for axis in grid.about.get("selection", {}).get("over", ()):
         of = dict[str, list[str]]()
         for name, own in cells.groupby("algorithm", sort=False)[f"chosen_{axis}"]:

@@ -193,7 +193,7 @@ class Table(NamedTuple):
         """
         equal = {c.name: len(c.values) > 1 == len({*c.words()}) for c in self.columns}
         left = [c for c in self.columns if columns is None and (c.aside or equal[c.name])]
-        if len(left) == len(self.columns):
+        if len(left) >= len(self.columns) - 1:  # names alone would be left
             left = []
         shown = self.only(columns or [c.name for c in self.columns if c not in left])
         same = ", ".join(f"{c.heading} = {c.words()[0]}" for c in left if equal[c.name])
@@ -344,7 +344,8 @@ def _axes(grid: Grid) -> list[Column]:
     cells, several = grid.cells, ["algorithm", *grid.several()]
     heads = {name: grid.short(name) for name in grid.axes if name in several}
     chosen = [name.removeprefix("chosen_") for name in cells if name.startswith("chosen_")]
-    heads |= {f"chosen_{name}": f"best {grid.short(name)}" for name in chosen}
+    best = "best " * bool(chosen and cells["candidates"].max() > 1)
+    heads |= {f"chosen_{name}": f"{best}{grid.short(name)}" for name in chosen}
     if "used_omega" in cells:  # 0 is that of no compressor
         cells = cells.assign(used_omega=cells["used_omega"].where(cells["used_omega"] > 0))
     swept = {*grid.axes, *chosen}

@@ -223,12 +223,12 @@ def attack(bug: str = "", eps: float = 5.0, **options: Any) -> Any:
 def test_a_users_algorithm_needs_no_extra_code(turning: bool) -> None:
     """Without an event there is no proof; a claim below what an attack certifies is refuted."""
     found = attack(turning=turning)
-    assert 0.6 * found.proven < found.lower < found.proven
+    assert 0.6 * found.proven < found.needed < found.proven
     assert found.proven == pytest.approx(5.0, rel=1e-3)
+    assert found.lower == found.plain < found.needed  # nobody checked the event
     condition = "confidence, if only the amount of noise differs)"
-    assert found.lower > found.plain
-    assert condition in str(found)
-    assert condition not in str(found._replace(lower=found.plain))
+    assert condition not in str(found)
+    assert condition in str(found._replace(lower=found.needed))
     found = attack(event=None, claimed=0.5, turning=turning)
     assert found.refutes_claim
     assert "REFUTES THE CLAIM" in str(found)

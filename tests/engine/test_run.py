@@ -251,6 +251,8 @@ def test_what_is_said_of_privacy(key: jax.Array) -> None:
         other = run.privacy(delta)
         assert other.delta == delta
         assert other.proven == jaxfl.privacy.epsilon(event, delta).eps
+        at = {**run.values, "delta": delta, "rounds": 20}
+        assert other.claimed == run.algorithm.claim(at, run.facts).eps != said.claimed
     small = {**asked, "eps": 9.0, "batch": 1}
     paper = jaxfl.simulate("soteriafl_sgd", problem, key, 20, noise="paper", **small)
     said = paper.privacy()

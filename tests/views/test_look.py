@@ -145,6 +145,9 @@ def test_folders_without_a_result(tmp_path: Path, shell: Shell) -> None:
     assert f"There is no folder {place}." in shell.refused("show", place)
     place.mkdir()
     assert "holds no result.nc" in shell.refused("plot", place)
+    (place / "planned.jsonl").write_text("")
+    assert "has not ended: repeat the call of Python" in shell.refused("show", place)
+    (place / "planned.jsonl").unlink()
     for command in ("run", "sweep"):
         (place / "config.json").write_text(json.dumps({"command": command}))
         again = f"continue with `jaxfl {command} --resume {place}`."
