@@ -494,7 +494,7 @@ test_mistakes_are_named = refusals(
     (lambda: epsilon(event(), 1e-5, "magic"), "magic"),
     (
         lambda: epsilon(Sequence((Phases((event(),)),)), 1e-5),
-        "as Phases.* runs a and b of the same",
+        "no accountant inside a Sequence: add up the eps of the parts",
     ),
     (
         lambda: epsilon(
