@@ -139,10 +139,7 @@ class Card(NamedTuple):
         own = "no part of yours: the proof reads nothing that you declare"
         out.append(("rests on", "; ".join(self.rests_on) or own))
         out += [("assumes", self.assumes)] if self.assumes else []
-        return [
-            *out,
-            ("leaves out", LEFT_OUT),
-        ]
+        return [*out, ("leaves out", LEFT_OUT)]
 
     def _mu(self) -> str:
         """The mu of Gaussian differential privacy, and the regret of its curve, in words."""
