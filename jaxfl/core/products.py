@@ -33,7 +33,7 @@ EXACT = jax.lax.Precision.HIGHEST
 PRECISIONS = ("default", "highest")
 TALL = 512  # rows from which the other factor is faster on the left
 PART = 128  # the most rows of a part of a sum
-LOW = 32  # rows up to which CPUs read single numbers faster than they multiply; TPUs never do
+LOW = 32  # rows up to which CPUs compute single entries of a product faster than all; TPUs never do
 LONG = 1 << 12  # numbers of a sum from which CPUs read some of them faster than they compute all
 UNROLLED = 16  # rows whose products CPUs add in one loop
 SPARSE = 12  # entries of a product for each one that is wanted, from which these alone are computed
@@ -147,26 +147,35 @@ def summed(u: Array | None, v: Array) -> Array:
 def summed_at(parts: Sequence[tuple[Array | None, Array]], index: Array) -> Array:
     """The numbers at these indices of all :func:`summed` parts, one after the other.
 
-    Of large products no others are computed.
+    Of large products no others are computed; CPUs compute all of tall ones.
     """
+
+    def of_all(index: Array) -> Array:
+        return jnp.concatenate([summed(u, v) for u, v in parts])[index]
+
+    def of_some(index: Array) -> Array:
+        before, rest, dense = 0, index, []
+        found = jnp.zeros(index.shape, parts[0][1].dtype)
+        for (u, v), size, whole in zip(parts, sizes, few, strict=True):
+            if whole or u is None:
+                dense.append(summed(u, v))
+            else:
+                place = index - before
+                inside = (place >= 0) & (place < size)
+                found = jnp.where(inside, _entries(u, v, jnp.where(inside, place, 0)), found)
+                rest = jnp.where(place >= size, rest - size, jnp.where(inside, -1, rest))
+            before += size
+        if not dense:
+            return found
+        small = jnp.concatenate(dense)
+        return jnp.where(rest >= 0, small[jnp.maximum(rest, 0)], found)
+
     sizes = [v.shape[1] * (1 if u is None else u.shape[1]) for u, v in parts]
-    index = jnp.minimum(index, sum(sizes) - 1)
     few = [size < SPARSE * index.size for size in sizes]
-    before, rest, dense = 0, index, []
-    found = jnp.zeros(index.shape, parts[0][1].dtype)
-    for (u, v), size, whole in zip(parts, sizes, few, strict=True):
-        if whole or u is None:
-            dense.append(summed(u, v))
-        else:
-            place = index - before
-            inside = (place >= 0) & (place < size)
-            found = jnp.where(inside, _entries(u, v, jnp.where(inside, place, 0)), found)
-            rest = jnp.where(place >= size, rest - size, jnp.where(inside, -1, rest))
-        before += size
-    if not dense:
-        return found
-    small = jnp.concatenate(dense)
-    return jnp.where(rest >= 0, small[jnp.maximum(rest, 0)], found)
+    index = jnp.minimum(index, sum(sizes) - 1)
+    here = of_some if parts[0][1].shape[0] <= LOW else of_all
+    at: Array = on_cpus(here, of_some)(index)
+    return at
 
 
 def _entries(u: Array, v: Array, place: Array) -> Array:
@@ -190,6 +199,5 @@ def _entries(u: Array, v: Array, place: Array) -> Array:
         return crossed(v, u)[row, column]
 
     row, column = place // v.shape[1], place % v.shape[1]
-    here = read if u.shape[0] <= LOW else whole
-    found: Array = jax.lax.platform_dependent(row, column, cpu=here, tpu=whole, default=fused)
+    found: Array = jax.lax.platform_dependent(row, column, cpu=read, tpu=whole, default=fused)
     return found

@@ -50,6 +50,20 @@ def test_samples_and_deltas(way, b, d, r):
     check(mapped(products.crossed), f"{vs}br,{vs}bd->{vs}dr", some(vs, b, r), some(vs, b, d))
 
 
+@pytest.mark.parametrize("b", [3, 40, 600])
+def test_some_entries_are_those_of_all(b):
+    """Two products and a sum, one after the other; an index beyond the end reads the last entry."""
+    parts = [
+        (some("", b, 9), some("", b, 70)),
+        (None, some("", b, 5)),
+        (some("", b, 2), some("", b, 3)),
+    ]
+    every = np.concatenate([products.summed(*part) for part in parts])
+    index = np.asarray([0, 629, 630, 634, 635, 640, 300, 700])
+    found = jax.jit(products.summed_at)(parts, index)
+    np.testing.assert_allclose(found, every[np.minimum(index, 640)], rtol=1e-4, atol=1e-4)
+
+
 def test_many_models_are_one_product():
     """And its order is held, where the compiler's own would copy the samples of a round."""
     a = some("", 1280, 124)
