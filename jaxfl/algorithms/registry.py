@@ -36,7 +36,7 @@ from jaxfl.parts.compressors import COMPRESSORS
 from jaxfl.parts.sampling import PARTICIPATIONS, SAMPLERS
 from jaxfl.problems.models import MODELS
 
-__all__ = ["ALGORITHMS", "OF_A_FILE", "PAPERS", "PARTS", "algorithm", "one_algorithm", "register"]
+__all__ = ["ALGORITHMS", "PAPERS", "PARTS", "algorithm", "of_a_file", "one_algorithm", "register"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -69,7 +69,6 @@ TABLES: dict[str, dict[str, Callable[..., Any]]] = {  # of what has a name, by i
     "aggregation": AGGREGATIONS,
 }
 OWN_PARTS = {kind: frozenset(table) for kind, table in TABLES.items() if kind != "algorithm"}
-OF_A_FILE = ", or one of your own, which --import FILE reads"  # of names of a command
 OWN: frozenset[str] = frozenset()  # those that are not the user's
 
 
@@ -125,6 +124,13 @@ for _paper in PAPERS:
     for _constructor in _paper.algorithms:
         register(_constructor)
 OWN = frozenset(ALGORITHMS)
+
+
+def of_a_file() -> str:
+    """What else an unknown algorithm of a command may be: one of the user's own."""
+    mine = ", ".join(sorted(ALGORITHMS.keys() - OWN))
+    named = f"of those that your code registers: {mine}"
+    return f", or one {named if mine else 'of your own, which @register names in an --import FILE'}"
 
 
 def algorithm(name: str, **parts: Any) -> Algorithm:

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxfl.core.calls import blamed, described
-from jaxfl.core.errors import InputError, one_line, require, shown
+from jaxfl.core.errors import InputError, one_line, require, shown, within
 from jaxfl.core.params import LEAST, check, choice, varies
 from jaxfl.core.schedules import Floats, Schedule, schedule
 from jaxfl.core.types import (
@@ -151,10 +151,8 @@ def _check_defaults(algorithm: Algorithm, plan: Plan) -> None:
         says = f"The plan of {algorithm.name!r} sets {name} = {shown(value)}"
         require(number, says, "let it be one number, or a schedule")
         if plan.sources.get(name) == DEFAULT and name in algorithm.names:
-            try:
+            with within(f"The plan of {algorithm.name!r}"):
                 check(algorithm.params, {name: value}, algorithm.name)
-            except InputError as error:
-                raise error.within(f"The plan of {algorithm.name!r}") from None
     if plan.asked is not None and not plan.asked.way.keys() & plan.given.keys():
         noise = {name: v for name, v in plan.asked.way.items() if name in algorithm.names}
         check(algorithm.params, noise, algorithm.name)

@@ -8,12 +8,12 @@ from collections import ChainMap
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from jaxfl.algorithms.registry import ALGORITHMS, OF_A_FILE, algorithm
+from jaxfl.algorithms.registry import ALGORITHMS, algorithm, of_a_file
 from jaxfl.algorithms.roles import BY_NAME, part
 from jaxfl.cli.options import DEFAULTS, Setup
 from jaxfl.cli.written import LEAF, flag, is_file, of_leaf
 from jaxfl.core.checks import bind
-from jaxfl.core.errors import InputError, require
+from jaxfl.core.errors import InputError, require, within
 from jaxfl.core.params import known
 from jaxfl.core.types import Algorithm
 from jaxfl.data.leaf import leaf
@@ -34,7 +34,7 @@ DATA: Mapping[str, Callable[..., Any]] = ChainMap({f"{LEAF}FOLDER": leaf}, LOADE
 def choose_algorithm(setup: Setup) -> Algorithm:
     """The algorithm of a setup (default: the demonstration), with the parts that the setup names."""
     name = setup.algorithm or DEMO
-    known("algorithm", name, ALGORITHMS, OF_A_FILE)
+    known("algorithm", name, ALGORITHMS, of_a_file())
     given = {role: getattr(setup, role) for role in BY_NAME}
     parts = {role: value for role, value in given.items() if value is not None}
     modes = {"clip": setup.clip_mode, "noise": setup.noise_draw, "storage": setup.storage}
@@ -108,10 +108,8 @@ def choose_problem(setup: Setup) -> Problem:
         require(not alone, "needs --regularizer nonconvex or l2", strength=setup.strength)
         options["regularizer"] = f"{setup.regularizer}:{setup.strength!r}"
     for name, read in (("regularizer", public.regularizer), ("constraint", public.constraint)):
-        try:
+        with within(f"{flag(name)} {options.get(name)}"):
             read(options.get(name))
-        except InputError as error:
-            raise error.within(f"{flag(name)} {options[name]}") from None
     found = choose_data(setup)
     shape = found.train[0].shape[2:]
     features = math.prod(shape) if _takes_vectors(setup) else shape

@@ -93,13 +93,15 @@ def _computed(
     """The result; None for a plan."""
     study, bar = made.study, Bar(quiet=session.quiet)
     continued = session.resume or session.extend
-    if not continued and not session.plan:
+    if not continued:
         folders.check_free(place, name)
-        if session.force:
+        if session.force and not session.plan:
             made()  # what is wrong with it is found before anything is removed
             folders.cleared(place)
     if session.bound is not None:
         made.check_bound()
+    fresh = session.plan and (session.force or not place.exists())
+    begun = folders.begun(place) and not fresh
 
     with contextlib.ExitStack() as stack:
         write = stack.enter_context(folders.written(place, name, study))
@@ -109,6 +111,9 @@ def _computed(
             lines = str(plan).replace("eval_every", "--eval-every").split("\n")
             if name == "run" and not session.plan:
                 lines = [head(made.algorithm, made.problem, made().studies[0].cells[0].rounds)]
+                if not plan.left:
+                    anew = "" if continued else "; --force computes it anew"
+                    lines.append(f"{place} holds this run: nothing is left to compute{anew}")
             for line in lines if session.plan else lines[:2]:
                 bar.say(line)
             if session.plan:
@@ -126,10 +131,10 @@ def _computed(
             executor = stack.enter_context(executors.read(session.on, session.slurm_option))
             bar.say(f"computing on {session.on}")
         how = How(
-            None if session.plan and not continued else place,
+            None if fresh else place,
             # the same command again goes on; what was killed before it had a plan begins again
-            resume=not continued and folders.begun(place) and not session.plan,
-            extend=bool(continued) and folders.begun(place),
+            resume=not continued and begun,
+            extend=bool(continued) and begun,
             memory=session.memory,
             devices=made.devices() if executor is None else None,
             executor=executor,
@@ -167,10 +172,8 @@ def ended(place: Path, where: Sequence[str] = ()) -> Record:
     way = f"continue it with {folders.again(name, place)}"
     require((place / RESULT).exists(), lambda: f"The {name} of {place} has not ended", way)
     with computing(made.study.setup, quiet=True):
-        base, how = (
-            base_key(None, "", "", made.study.seeded or name == "sweep"),
-            How(place, only=True),
-        )
+        base = base_key(None, "", "", made.study.seeded or name == "sweep")
+        how = How(place, only=True)
         if name == "run":
             return simulated(made, base, made.options(KEPT), how)
         return _of_setting(place, computed(made, base, made.options(), how), where)

@@ -15,7 +15,7 @@ from jaxfl.cli.options import Study
 from jaxfl.cli.parser import parse
 from jaxfl.cli.written import command
 from jaxfl.core.checks import conforms
-from jaxfl.core.errors import InputError, require
+from jaxfl.core.errors import InputError, require, within
 from jaxfl.core.files import locked, reading, replace
 from jaxfl.core.version import __version__
 from jaxfl.engine.results import RESULT
@@ -55,10 +55,8 @@ def read(folder: Path, name: str) -> Study:
     kinds = f"{folder} holds a {other}, and no {name}"
     way = f"continue with {again(other, folder)}"
     require(other == name, kinds, way)
-    try:
+    with within(str(file)):
         study, _ = parse(name, about["words"])
-    except InputError as error:
-        raise error.within(str(file)) from None
     return dataclasses.replace(study, assumed=about["assumed"])
 
 

@@ -20,7 +20,7 @@ import cloudpickle
 from jaxfl.algorithms.registry import TABLES
 from jaxfl.cli.parser import Parser
 from jaxfl.core.calls import blamed, described
-from jaxfl.core.errors import InputError, one_line, require
+from jaxfl.core.errors import InputError, one_line, require, within
 from jaxfl.core.files import reading
 from jaxfl.core.foreign import importing
 from jaxfl.core.types import Aggregation, Algorithm, Compressor, Participation, Sampler
@@ -149,7 +149,8 @@ def _check(file: Path, earlier: Mapping[str, Mapping[str, Any]]) -> None:
                     "rename one of the two",
                 )
             if file_of(make) == file.name and kind in MADE:
-                with blamed(f"The {kind} {name!r}", make):
+                one = f"The {kind} {name!r}"
+                with within(one), blamed("it", make):
                     found = make()
                 way = f"make it return {MADE[kind].__name__}(...)"
                 other = f"The {kind} {name} is {described(found)}"

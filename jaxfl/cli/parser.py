@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
 from jaxfl.algorithms.defaults import defaults
-from jaxfl.algorithms.registry import ALGORITHMS, OF_A_FILE, TABLES
+from jaxfl.algorithms.registry import ALGORITHMS, TABLES, of_a_file
 from jaxfl.cli.build import DEMO, choose_algorithm
 from jaxfl.cli.options import Counts, Option, Session, Setup, Study, help_of, hyper, options
 from jaxfl.cli.written import Among, flag, real, text, whole
@@ -193,7 +193,7 @@ def _alone(folder: str, raw: Mapping[str, Any]) -> None:
 def _study(raw: Mapping[str, Any], read: Mapping[str, Any], added: bool) -> Study:
     algorithms = [text("ALGORITHM", word) for word in raw.get("algorithms", [])]
     for name in algorithms:
-        known("algorithm", name, ALGORITHMS, OF_A_FILE)
+        known("algorithm", name, ALGORITHMS, of_a_file())
     given = {
         name: read[name] if each.many == "axis" else [read[name]]
         for name, each in options(Setup).items()

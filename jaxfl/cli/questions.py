@@ -10,7 +10,7 @@ from inspect import signature
 from pathlib import Path
 from typing import Any
 
-from jaxfl.algorithms.registry import ALGORITHMS, OF_A_FILE, algorithm
+from jaxfl.algorithms.registry import ALGORITHMS, algorithm, of_a_file
 from jaxfl.audits import questions
 from jaxfl.audits.attack import audit
 from jaxfl.audits.calculators import CALCULATORS
@@ -263,7 +263,7 @@ def _account(name: str, **given: Any) -> dict[str, Any]:
         alone = f"--where is for the folder of a sweep, and there is no folder {name}"
         require("where" not in given, alone)
         if name.replace("-", "_").lower() not in (*questions.names(), *ALGORITHMS):
-            words = closest("algorithm or question", name, questions.names(), OF_A_FILE)
+            words = closest("algorithm or question", name, questions.names(), of_a_file())
             raise InputError(f"There is no folder {name}, and {words[0].lower()}{words[1:]}")
         return questions.account(name, **given)
     others = ", ".join(flag(each) for each in sorted(given.keys() - {"rounds", "delta", "where"}))
@@ -282,7 +282,7 @@ def _audit(name: str, **given: Any) -> dict[str, Any]:
 
     finite = given.get("eps") != math.inf
     require(finite, "--eps inf must be finite", "for no noise give --sigma 0")
-    known("algorithm", name, ALGORITHMS, OF_A_FILE)
+    known("algorithm", name, ALGORITHMS, of_a_file())
     parts = {role: given.pop(name) for name, role in EXCHANGED.items() if name in given}
     counts: dict[str, Any] = {
         n: whole(n, given.pop(n, usual), least) for n, (usual, least) in COUNTS.items()

@@ -22,6 +22,7 @@ __all__ = [
     "printable",
     "require",
     "shown",
+    "within",
 ]
 
 SHOWN = 60  # characters of a value in a sentence
@@ -139,6 +140,17 @@ def attempt(problem: str, remedy: str = "", **values: Any) -> Iterator[None]:
         raise
     except Exception as error:
         raise InputError(f"{problem} ({one_line(error)})", remedy, **values) from error
+
+
+@contextlib.contextmanager
+def within(context: str) -> Iterator[None]:
+    """Prefix the :class:`InputError` of a block with its place, unless that is empty."""
+    try:
+        yield
+    except InputError as error:
+        if not context:
+            raise
+        raise error.within(context) from None
 
 
 def one_line(error: BaseException) -> str:

@@ -58,8 +58,11 @@ ELSEWHERE = {
     "over": "jaxfl.views.select(ds, over=...), with what the sweep returns",
     "seeds": "jaxfl.sweep(..., seeds=3)",
     "paired": "jaxfl.sweep(..., paired=False)",
+    "batch": "an algorithm that draws some of the records, such as an _sgd variant, or one with "
+    "sampler='poisson': the sampler 'full' takes all",
 }
 FEW = 20  # most names that are listed with a suggestion
+MANY, NEAREST = 40, 5  # of more names than these, as many are listed
 
 T = TypeVar("T")
 
@@ -84,6 +87,10 @@ def closest(kind: str, name: Any, names: Iterable[str], other: str = "") -> str:
     """The sentence of an error about an unknown name; ``other`` is what it may be if none of these."""
     names = sorted(names)
     close, every = near(name, names), f"known: {', '.join(names)}{other}."
+    if len(names) > MANY:
+        some = difflib.get_close_matches(str(name), names, NEAREST, 0.0)
+        whole = "; `jaxfl list algorithms` has all" * kind.startswith("algorithm")
+        every = f"of {len(names)}, the nearest are {', '.join(some)}{other}{whole}."
     hint = f"did you mean {close!r}{other}? " if close else ""
     return f"There is no {kind} {shown(name)}: {hint}{'' if close and len(names) > FEW else every}".strip()
 
@@ -98,7 +105,8 @@ def unknown(
     parameters = () if call is None else inspect.signature(call).parameters.values()
     options = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY]
     names = [*names]
-    there = next(iter(difflib.get_close_matches(str(name), ELSEWHERE, 1, CLOSE)), "")
+    usual = str(SYNONYMS.get(name, name))
+    there = next(iter(difflib.get_close_matches(usual, ELSEWHERE, 1, CLOSE)), "")
     no = f"There is no {kind} {shown(name)}: "
     if near(name, names):
         return closest(kind, name, names)

@@ -15,7 +15,7 @@ from jaxfl.algorithms.registry import PARTS, one_algorithm
 from jaxfl.algorithms.resolution import resolve
 from jaxfl.algorithms.trial import tried
 from jaxfl.core.checks import one_problem
-from jaxfl.core.errors import InputError, require, shown
+from jaxfl.core.errors import InputError, require, shown, within
 from jaxfl.core.params import number, reads, unknown, varies, whole
 from jaxfl.core.schedules import Schedule, schedule
 from jaxfl.core.types import Algorithm, Problem, ProblemFacts, Source
@@ -194,13 +194,9 @@ def _cells(
         # what is given, in words that do not depend on the rest of the grid
         label = "|".join(f"{name}={word(named[name])}" for name in sorted(named.keys() - unsaid))
         T = given.pop("rounds", None)
-        try:
+        words = label.replace("|", ", ") or "its defaults"
+        with within(f"{algorithm.name} with {words}" if spanned else ""):
             values, sources = resolve(algorithm, given, facts._replace(rounds=T), noise)
-        except InputError as error:
-            if not spanned:
-                raise
-            words = label.replace("|", ", ") or "its defaults"
-            raise error.within(f"{algorithm.name} with {words}") from None
         rounds = int(values["rounds"])
         there = facts._replace(rounds=rounds)
         yield Cell(place, label, values, sources, there, rounds, given)

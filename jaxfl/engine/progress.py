@@ -96,8 +96,9 @@ def show(bar: Bar, now: Progress) -> None:
 def work(program: Program, chunk: Chunk) -> tuple[float, float]:
     """The multiplications of a chunk: rounds, and evaluations."""
     each, T = work_of(program, chunk), program.cells[chunk.cells[0]].rounds
-    first = len(chunk.seeds) if program.once else chunk.runs
-    seen = first + chunk.runs * (number_of_looks(program, chunk) - 1)
+    first = 0 if chunk.after else len(chunk.seeds) if program.once else chunk.runs
+    later = number_of_looks(program, chunk) - 1 - chunk.after // (chunk.every or T)
+    seen = first + chunk.runs * later
     return chunk.runs * (T - chunk.after) * each.round, seen * each.evaluation
 
 

@@ -385,6 +385,23 @@ def fails(error: BaseException) -> Callable[..., None]:
     return raises
 
 
+def test_a_finished_run_is_not_computed_again(whole: Path, shell: Shell) -> None:
+    words, nothing = f"{LOUD} --rounds 30 --no-plot --out {whole}", "nothing is left to compute"
+    assert f"{whole} holds this run: {nothing}; --force computes it anew" in shell(words).err
+    assert f"{nothing}\n" in shell("run --no-plot --resume", whole).err
+
+
+def test_a_plan_answers_for_the_folder(whole: Path, shell: Shell) -> None:
+    """As the call would without --plan; --force does not ask what is there."""
+    words, before = f"{LOUD} --rounds 30 --plan --out {whole}", held(whole)
+    assert "done: all 1 run; left: nothing" in shell(words).err
+    assert "left" not in shell(words, "--force").err
+    other = shell(words, "--seed 5", status=2).err
+    assert "holds other runs: its seeds is 0, this one's 5: name another folder" in other
+    assert "holds a run: name another" in shell(words.replace("run", "sweep", 1), status=2).err
+    assert held(whole) == before
+
+
 def test_another_configuration_needs_force(finished: Path, shell: Shell) -> None:
     before, other = held(finished), f"{RUN} --rounds 30 --seed 5 --out {finished}"
     assert "holds other runs: its seeds is 0, this one's 5" in shell.refused(other)
@@ -435,9 +452,9 @@ MISTAKES = {
     "run --extend FINISHED --lr 0.1": "--extend adds rounds alone: for --lr 0.1 begin another",
     "run --extend FINISHED --eps 4": "was begun without --eps, and no value can be added",
     "account nosuch --rounds 3": "There is no folder nosuch, and there is no algorithm or question",
-    "account nosuchthing --delta 1e-5": ", or one of your own, which --import FILE reads",
+    "account nosuchthing --delta 1e-5": ", or one of your own, which @register names in an",
     "account ldp_sgd --rounds +3 --delta 1e-5": "--rounds +3 must have no plus sign: write 3.",
-    "audit nosuch": ", or one of your own, which --import FILE reads",
+    "audit nosuch": ", or one of your own, which @register names in an",
     "account ldp_sgd --rounds 3 --delta 1e-5": "needs samples: give --samples, the number of records",
     "run ldp_sgd --graph ring": "no part of ldp_sgd named 'graph'",
     "run ldp_sgd --choose-by loss": "--choose-by is an option of `jaxfl sweep`",

@@ -105,6 +105,11 @@ def test_more_rounds_of_a_sweep_with_the_same_noise(tmp_path: Path, shell: Shell
     assert (
         "jaxfl sweep --extend DIR --until T" in shell("sweep --plan --rounds 9 --extend", out).err
     )
+    share = r"are about \d+% of the work"  # of the same evaluations per round
+    first = shell("sweep ldp_gd --eps 2 4 --rounds 6 --eval-every 1 --plan", SYNTHETIC).err
+    later = shell("sweep --plan --until 12 --extend", out).err
+    shares = [int(re.findall(share.replace(r"\d+", r"(\d+)"), text)[0]) for text in (first, later)]
+    assert 0 <= shares[0] - shares[1] < 10  # the first one evaluates the initial model, too
     assert "2 to continue" in shell("sweep --no-plot --until 9 --extend", out).err
     found = jaxfl.load(out)["loss"].values.squeeze()
     assert found.shape == (2, 10)

@@ -102,6 +102,8 @@ def test_every_command_knows_what_is_imported(shell: Shell) -> None:
     listed = shell("list --import mine.py").out
     assert "Bright left or right halves, of three clients. [mine.py]" in listed
     assert re.search(r"heavy_ball +LDP-SGD \[mine.py\]", listed)
+    said = shell.refused("run hevy --import mine.py")
+    assert "or one of those that your code registers: heavy_ball" in said
     words = 'import = "mine.py"\nalgorithm = "heavy_ball"\ndata = "mine"\nmodel = "flat"'
     Path("c.toml").write_text(words)
     shell("run --config c.toml --rounds 2 --out c", GIVEN)
@@ -124,6 +126,11 @@ MISTAKES = [  # what is in the file, the options, and what is said
     (f"{MODEL} b(features, classes): return 3", "--model b", "b = 3 must be a Model"),
     ("@jaxfl.register('data')\ndef c(): return 4", "--data c", "The data set c returned 4"),
     ("@jaxfl.register\ndef a(): return 4", "", "The algorithm a is 4: make it"),
+    (
+        "@jaxfl.register\ndef a(): return jaxfl.algorithm('fedsgd', x=1)",
+        "",
+        "'a': There is no part",
+    ),
 ]
 
 

@@ -204,6 +204,10 @@ MISTAKES = [
     (dict(constraint="ball:1"), "'constraint': give constraint to the model, as in"),
     (dict(constrains="ball:1"), "'constrains': give constraint to the model, as in"),
     (dict(weights="samples"), "'weights': give weights to jaxfl.Problem("),
+    (
+        dict(algorithm="cdp_gd"),
+        "'batch': give batch to an algorithm that draws some of the records",
+    ),
     (dict(server_r=0.1), "'server_r': known: "),
     (dict(order=2), "'order': known: "),  # not "over", which is nearest
     (dict(weight_decay=0.1), "'weight_decay': known: "),
