@@ -66,6 +66,7 @@ class AuditResult(NamedTuple):
     delta: float
     plain: float
     curve: float | None
+    needed: float  # the eps with which such an event would allow what the attack reached
     confidence: float
     runs: int  # in each of the two worlds
     rounds: int
@@ -76,12 +77,11 @@ class AuditResult(NamedTuple):
     described: float | None = None  # of an event on which no proof rests
     unseen: tuple[str, ...] = ()  # what the attack does not look at, where nothing is proven
     power: Mapping[float, float] = {}  # true positive rates, at least, by the false positive rate
-    needed: float = 0.0  # the eps with which such an event would allow what the attack reached
 
     @property
     def refutes_proof(self) -> bool:
         """Whether the attack succeeds more often than the proof allows: something is wrong."""
-        return max(self.lower, self.needed) > self.proven
+        return self.needed > self.proven
 
     @property
     def refutes_claim(self) -> bool:
@@ -91,7 +91,7 @@ class AuditResult(NamedTuple):
     @property
     def refutes_described(self) -> bool:
         """Whether the attack succeeds more often than the described event allows."""
-        return self.described is not None and max(self.lower, self.needed) > self.described
+        return self.described is not None and self.needed > self.described
 
     @property
     def verdict(self) -> str:
@@ -200,6 +200,7 @@ def audit(
         delta=delta,
         plain=bound.plain,
         curve=bound.curve,
+        needed=bound.lower,
         confidence=confidence,
         runs=runs,
         rounds=rounds,
@@ -210,7 +211,6 @@ def audit(
         described=described,
         unseen=(*(() if setup.proven else unseen(setup, turning)), *dense(setup)),
         power=reached(chosen, bounding, confidence),
-        needed=bound.lower,
     )
 
 

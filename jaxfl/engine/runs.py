@@ -36,7 +36,7 @@ from jaxfl.privacy import reports
 from jaxfl.privacy.accountants import epsilon
 from jaxfl.privacy.claims import above, understates
 from jaxfl.privacy.events import AnyEvent, Kind, NoClaim, Standing, plain_events, released, until
-from jaxfl.privacy.losses import checked
+from jaxfl.privacy.losses import SHARE, cheap, checked
 from jaxfl.privacy.releases import counted
 from jaxfl.privacy.reports import Report
 from jaxfl.problems.identity import dtype, fingerprint, largest_gradient, objective
@@ -69,7 +69,7 @@ UNCOVERED = "; that nothing of the {} records, whose loss may end the run, is pr
 # what a limit of a stopping rule reads
 EXACT = {"loss": "exact loss", "gradients": "number of gradients", "bits": "number of bits"}
 NOISY = (
-    ": give it noise (bound and sigma of stop, or --loss-bound and --loss-sigma), or read the loss of data "
+    "give it noise (bound and sigma of stop, or --loss-bound and --loss-sigma), or read the loss of data "
     "that are not protected (metrics_on, or --metrics-on)"
 )
 
@@ -257,11 +257,13 @@ class Record:
                 notes.append(says)
             alone = epsilon(release({}), delta, method).eps if times else math.inf
             if understates(alone, report.proven):
+                costly = report.proven > (1 + SHARE) * alone
+                least = cheap(release({}), times, facts, delta) if costly else "a larger sigma"
                 notes.append(
                     f"eps = {asked:.4g} was asked for, which is that of rounds without checks: the "
                     f"{rounds} rounds have {alone:.4g}, and {above(report.proven):.4g} with the {times} "
                     "noisy losses of the stopping rule; evaluate less often, or give the rule more "
-                    "noise (sigma)"
+                    f"noise ({least or 'a larger sigma'})"
                 )
         assumed = f"; that {trusted}" * bool(trusted) + self._assumed()
         report = report._replace(method=words, assumes=report.assumes + assumed)
@@ -303,7 +305,7 @@ class Record:
         if self.ended.startswith("diverged"):
             return "the run is not finite, and a gradient that is not a number passes clipping"
         limit = stopping.exposed(self.settings, self.algorithm, event)
-        way = NOISY * (limit == "loss")
+        way = f": {NOISY}" * (limit == "loss")
         return (
             limit and f"the {EXACT[limit]} of protected data may end the run, and has no noise{way}"
         )

@@ -51,7 +51,6 @@ from jaxfl.engine.runs import EXACT, NOISY, noisy, of_delta, published, settings
 from jaxfl.engine.store import CHUNK, ROOM, Arrays, Store
 from jaxfl.engine.worker import Content
 from jaxfl.privacy.accountants import epsilon
-from jaxfl.privacy.claims import above
 from jaxfl.privacy.events import Kind, plain_events, released
 from jaxfl.privacy.losses import cheap
 
@@ -235,14 +234,13 @@ def _tell_exposed(planned: Planned) -> None:
         event = released(study.algorithm, cell.values, cell.facts, study.standing)
         rules = {"metrics_on": planned.options.metrics_on, "stop": chunk.rules}
         limit, delta = stopping.exposed(rules, study.algorithm, event), cell.values.get("delta")
-        if not limit or delta is None or math.isinf(eps := epsilon(event, delta).eps):
+        if not limit or delta is None or math.isinf(epsilon(event, delta).eps):
             continue
         words = f"The {EXACT[limit]} of protected data may end a run, for which no eps holds then"
         noised = [{**rule, "bound": 1.0, "sigma": 1.0} for rule in chunk.rules if limit == "loss"]
         count = sum(stopping.checks({"stop": noised}, cell.rounds).values())
-        ratio = cheap(event, count, cell.facts, delta) if count else 0.0
-        least = f"; sigma = {above(ratio):.4g} times bound takes at most a tenth more than eps = {eps:.4g}"
-        way = NOISY[2:] + least * bool(ratio) if limit == "loss" else "leave it out"
+        ways = NOISY, cheap(event, count, cell.facts, delta)
+        way = "; ".join(filter(None, ways)) if limit == "loss" else "leave it out"
         warnings.warn(JaxflWarning(words, way), stacklevel=4)
         return
 

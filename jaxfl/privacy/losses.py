@@ -8,9 +8,10 @@ from jaxfl.core.errors import InputError
 from jaxfl.core.types import ProblemFacts
 from jaxfl.privacy.accountants import epsilon
 from jaxfl.privacy.calibration import level_for
+from jaxfl.privacy.claims import above
 from jaxfl.privacy.events import AnyEvent, Event, Mean, Sampling, plain_events, together
 
-__all__ = ["central", "cheap", "checked"]
+__all__ = ["SHARE", "central", "cheap", "checked"]
 
 SHARE = 0.1  # of the eps of the rounds, for noisy losses that are cheap
 
@@ -40,16 +41,20 @@ def checked(
     return event
 
 
-def cheap(event: AnyEvent, count: int, facts: ProblemFacts, delta: float) -> float:
-    """The least sigma over bound of ``count`` losses that take at most a tenth more eps; 0: none does."""
+def cheap(event: AnyEvent, count: int, facts: ProblemFacts, delta: float) -> str:
+    """The least noise of ``count`` losses that take at most a tenth more eps, in words; "" if none does."""
+    if not count:
+        return ""
 
     def made(sigma: float) -> AnyEvent:
         return checked(event, {(1.0, sigma): count}, facts)
 
+    eps = epsilon(event, delta).eps
     try:
-        return level_for(made, (1 + SHARE) * epsilon(event, delta).eps, delta, 1 / facts.m)
+        ratio = above(level_for(made, (1 + SHARE) * eps, delta, 1 / facts.m))
     except InputError:  # a proof of noise that is not Gaussian composes with no check
-        return 0.0
+        return ""
+    return f"sigma = {ratio:.4g} times bound takes at most a tenth more than eps = {eps:.4g}"
 
 
 def central(event: Event) -> bool:

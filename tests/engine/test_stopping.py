@@ -11,9 +11,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from rows import a_convex_problem, a_problem
+from scripts import ROOT
 from told import refused
 
 import jaxfl
+from jaxfl.algorithms.resolution import resolve
 from jaxfl.core.errors import JaxflWarning
 from jaxfl.core.types import ProblemFacts
 from jaxfl.engine import compute, results, stopping
@@ -178,6 +180,18 @@ def test_noisy_losses_are_accounted_for(clients: bool, tmp_path: Path) -> None:
 
 
 @pytest.mark.plain
+def test_the_price_of_the_noisy_rule_in_the_docs() -> None:
+    text = " ".join((ROOT / "docs/privacy.md").read_text("utf-8").split())
+    facts = ProblemFacts(10, 1000, 1000, 100, 100, 1.0)
+    algorithm = jaxfl.algorithm("ldp_gd")
+    values = resolve(algorithm, {"eps": 2.0, "delta": 1e-4, "lr": 0.1}, facts).values
+    rounds = algorithm.event(values, facts)
+    one, two = (epsilon(checked(rounds, {(4.0, s): 9}, facts), 1e-4).eps for s in (1.0, 0.01))
+    assert '{"loss": 0.5, "bound": 4.0, "sigma": 1.0}`, `eval_every=10`' in text
+    assert f'make it {above(one)}, and with `"sigma": 0.01` {above(two)}.' in text
+
+
+@pytest.mark.plain
 @pytest.mark.parametrize(("sigma", "dear"), [(0.1, True), (1e3, False)])
 def test_noisy_losses_that_cost_more_than_was_asked_for_are_named(sigma: float, dear: bool) -> None:
     rule = {"loss": -50.0, "bound": 4.0, "sigma": sigma}
@@ -187,6 +201,11 @@ def test_noisy_losses_that_cost_more_than_was_asked_for_are_named(sigma: float, 
     named = "the 8 rounds have 4, and" in report.note and "3 noisy losses" in report.note
     assert (named, "evaluate less often" in report.note) == (dear, dear)
     assert (f"{above(report.proven):.4g} with" in report.note) == (report.proven > 4.1) == dear
+    if dear:
+        ratio = float(re.findall(r"noise \(sigma = (.*) times bound takes", report.note)[0])
+        least = ran(8, stop={**rule, "sigma": ratio * 4}, sigma=None, eps=4.0, eval_every=2)
+        assert 4.3 < least.privacy().proven <= 4.4
+        assert "noise (a larger sigma)" in least.privacy().note
     same: Any = dict(stop=rule, eps=4.0, eval_every=2, rounds=8, batch=2, lr=0.1, clip=1.0)
     for result in (run.dataset(), jaxfl.sweep("ldp_sgd", run.problem, **same)):
         assert (", with 3 noisy losses that" in str(jaxfl.views.table(result))) == dear
