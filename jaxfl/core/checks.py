@@ -180,12 +180,15 @@ def bind(
     ``beside`` are options that the caller takes itself: the error names them, too.
     """
     parameters = inspect.signature(entry).parameters
-    names = [*list(parameters)[len(args) :], *beside]
+    several = inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD
+    left = [p for p in list(parameters.values())[len(args) :] if p.kind not in several]
+    names = [*(p.name for p in left), *beside]
+    lost = [p.name for p in left if p.default is p.empty and p.name not in options]
     forwards = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
     offer = f"its options are {', '.join(names)}" if names else "it takes no options"
     for option in options:
         hint = f"did you mean {near(option, names)!r}? " if near(option, names) else ""
-        known_option = forwards or option in names
+        known_option = option in names or (forwards and not near(option, lost))
         require(known_option, lambda: f"{kind} {name!r} has no option {option!r}", hint + offer)
     return entry(*args, **options)
 

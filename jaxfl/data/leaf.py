@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from jaxfl.core.checks import conforms, finite, labels_below, numeric, one_path
+from jaxfl.core.checks import conforms, finite, labels_below, numeric, one_path, spelt
 from jaxfl.core.errors import attempt, require, shown
 from jaxfl.core.files import reading
 from jaxfl.core.memory import HOST, free
@@ -35,6 +35,7 @@ SIDE = 84  # pixels, to which LEAF's model of CelebA resizes images
 AGAIN = "write it again with LEAF's preprocess.sh"
 
 
+@spelt("Function")
 def leaf(
     folder: str | os.PathLike[str],
     *,

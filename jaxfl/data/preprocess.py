@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from jaxfl.core.checks import stream
+from jaxfl.core.checks import spelt, stream
 from jaxfl.core.errors import InputError, JaxflWarning, listed, require
 from jaxfl.core.params import fraction, positive, whole
 from jaxfl.data.records import Array, ClientData, Dataset, refuse_tuple, rows
@@ -42,6 +42,7 @@ def append_ones(features: Array) -> Array:
     return np.concatenate([features, ones], axis=-1)
 
 
+@spelt("Function")
 def map_features(dataset: Data, function: Callable[[Array], Array]) -> Data:
     """Apply a function to the features of the training and the test set."""
     given: Any = dataset
@@ -125,6 +126,7 @@ def moments(features: Array, *, per_feature: bool = False) -> tuple[Array, Array
     return mean, np.where(deviation < np.finfo(np.float32).tiny, 1.0, deviation)
 
 
+@spelt("Function")
 def standardise(data: Data, *, per_feature: bool = False) -> tuple[Data, Array, Array]:
     """Subtract the training set's mean and divide by its standard deviation, see `moments`.
 
@@ -170,7 +172,7 @@ def _warn_of_rounding(data: Any, features: Array, mean: Array, deviation: Array)
     what = f"feature {listed(names)}" if np.ndim(lost) else "all features"
     words = f"The values of {what} are equal, or differ by little more than {kind} rounds them"
     way = f"subtract a typical value before they become {kind}, or read them with dtype='float64'"
-    warnings.warn(JaxflWarning(words, way), stacklevel=3)
+    warnings.warn(JaxflWarning(words, way), stacklevel=5)
 
 
 def _pair(dataset: Dataset | ClientData) -> tuple[Array, ...]:

@@ -20,10 +20,12 @@ from jaxfl.core.checks import (
     labels_below,
     numeric,
     sortable,
+    spelt,
     stacked,
 )
 from jaxfl.core.errors import JaxflWarning, listed, require
 from jaxfl.core.params import known, whole
+from jaxfl.core.progress import plural
 from jaxfl.data.frames import Tables, column_names, groups, is_frame, names_of, tables
 
 __all__ = [
@@ -101,6 +103,7 @@ class ClientData(NamedTuple):
         return _described(f"ClientData {self.name!r}: {len(self.count):,} clients, {samples}", self)
 
 
+@spelt("Function")
 def from_clients(
     arrays: Any,
     test: PyTree | None = None,
@@ -152,7 +155,7 @@ def from_clients(
       train[1]: int32 (2, 2)
       features: age
       label: ill
-      classes: 0 = no, 1 = yes
+      classes: 0 = no (2 records), 1 = yes (1 record)
       clients: bern, oslo
       heterogeneity: label divergence 0.25, feature divergence 0.787
 
@@ -213,6 +216,7 @@ def from_clients(
     return ClientData(train, owned, test, classes, name, *read[1:], clients, test_owner=owner)
 
 
+@spelt("Function")
 def from_frame(
     frame: Any,
     test: PyTree | None = None,
@@ -488,7 +492,7 @@ def owners_of(
     lost = [name for name in groups[1] if name not in number]
     if lost:
         words = f"The test set has the clients {listed(lost)}, which training lacks: they count for none"
-        warnings.warn(JaxflWarning(words, "spell them alike in both"), stacklevel=3)
+        warnings.warn(JaxflWarning(words, "spell them alike in both"), stacklevel=5)
     return owner
 
 
@@ -571,25 +575,35 @@ def _described(head: str, data: Dataset | ClientData) -> str:
         lines.append(f"train{jax.tree_util.keystr(path)}: {leaf.dtype} {np.shape(leaf)}")
     label = (data.label_name,) if data.label_name else ()
     names = {"features": data.feature_names, "label": label}
-    names["classes"] = tuple(f"{k} = {name}" for k, name in enumerate(data.class_names))
+    found = np.unique(_labels(data), return_counts=True)
+    times: dict[int, int] = dict(zip(*(each.tolist() for each in found), strict=True))
+    names["classes"] = tuple(
+        f"{k} = {name}" + f" ({plural(times.get(k, 0), 'record')})" * bool(times)
+        for k, name in enumerate(data.class_names)
+    )
     names["clients"] = getattr(data, "client_names", ())
     lines += [f"{what}: {listed(some)}" for what, some in names.items() if some]
     if isinstance(data, ClientData):
-        facts = {"partition": data.partition, "labels": _alone(data)}
+        facts = {
+            "partition": data.partition,
+            "labels": f"all are {min(times)}" if len(times) == 1 else "",
+        }
         facts["heterogeneity"] = _measured(data)
         lines += [f"{what}: {text}" for what, text in facts.items() if text]
     return "\n  ".join(lines)
 
 
-def _alone(data: ClientData) -> str:
-    """The label of all records in words; empty where there are several, or to look takes time."""
+def _labels(data: Dataset | ClientData) -> Array:
+    """The labels of all records, whole numbers; none where they are others, or to look takes time."""
     pair = isinstance(data.train, tuple) and len(data.train) == 2
     labels: Any = data.train[1] if pair else None
-    small = isinstance(labels, np.ndarray) and labels.ndim == 2 and labels.size <= SHOWN
-    if not small or labels.dtype.kind not in "iu":
-        return ""
-    some = np.unique(labels[np.arange(labels.shape[1]) < data.count[:, None]])  # padding is zero
-    return f"all are {some[0]}" if len(some) == 1 else ""
+    small = isinstance(labels, np.ndarray) and labels.size <= SHOWN
+    axes = 1 + isinstance(data, ClientData)
+    if not small or labels.ndim != axes or labels.dtype.kind not in "iu":
+        return np.zeros(0, int)
+    if isinstance(data, ClientData):
+        labels = labels[np.arange(labels.shape[1]) < np.asarray(data.count)[:, None]]
+    return np.asarray(labels)
 
 
 def _measured(data: ClientData) -> str:

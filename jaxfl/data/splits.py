@@ -10,7 +10,7 @@ import jax
 import numpy as np
 import numpy.typing as npt
 
-from jaxfl.core.checks import instance, numeric, stream
+from jaxfl.core.checks import instance, numeric, spelt, stream
 from jaxfl.core.errors import require
 from jaxfl.core.params import exactly_one, fraction, known, whole
 from jaxfl.data.frames import column_names, grouped, groups, is_frame, labels_of, pixels, rows_of
@@ -51,6 +51,7 @@ def holdout(parts: Sequence[Array], share: float, seed: int = 0) -> tuple[Parts,
     return kept, held
 
 
+@spelt("Function")
 def split(
     dataset: Dataset | str,
     clients: int,
@@ -93,6 +94,7 @@ def split(
     return _gather(dataset, parts, test_share, seed)._replace(partition=words)
 
 
+@spelt("Function")
 def from_examples(
     dataset: Any,
     test: Any = None,

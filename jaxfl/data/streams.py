@@ -10,7 +10,7 @@ import jax
 import numpy as np
 import numpy.typing as npt
 
-from jaxfl.core.checks import counts, stacked
+from jaxfl.core.checks import counts, spelt, stacked
 from jaxfl.core.errors import require
 from jaxfl.core.params import whole
 from jaxfl.core.types import Array, GeneratedSamples
@@ -21,6 +21,7 @@ __all__ = ["generated", "mapped"]
 PyTree: TypeAlias = Any
 
 
+@spelt("Function")
 def generated(
     make: Callable[[PyTree, Array, Array], PyTree],
     clients: int,
@@ -52,6 +53,7 @@ def generated(
     return ClientData(train, counts(count, n, m), test, whole("classes", classes, 0), name)
 
 
+@spelt("Function")
 def mapped(
     arrays: PyTree,
     *,

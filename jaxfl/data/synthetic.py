@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from jaxfl.core.checks import stream
+from jaxfl.core.checks import spelt, stream
 from jaxfl.core.errors import require
 from jaxfl.core.memory import check_fits
 from jaxfl.core.params import known, nonnegative, number, whole
@@ -18,6 +18,7 @@ LARGEST = 1e18  # of a standard deviation, whose square a float32 still holds
 VARIANTS = {"fedprox": True, "entrywise": False}
 
 
+@spelt("Function")
 def synthetic(
     n: int = 30,
     m: int = 100,

@@ -356,7 +356,7 @@ def test_a_table_with_a_column_of_clients(table):
         "  train[1]: int32 (3, 3)",
         "  features: age, bmi, smokes",
         "  label: ill",
-        "  classes: 0 = no, 1 = yes",
+        "  classes: 0 = no (3 records), 1 = yes (3 records)",
         "  clients: bern, oslo, rome",
         "  heterogeneity: label divergence 0.389, feature divergence 0.571",
     ]
@@ -434,6 +434,12 @@ test_mistake = refusals(
     (lambda: load_libsvm("/no/such"), "does not exist"),
     (split(DIGIT, 2, alpha=1), "no option 'alpha'"),
     (split("digits", 2, records=9), r"jaxfl.data.load\(name, records=...\)"),
+    (split("digits", client=2), "has no option 'client': did you mean 'clients'[?] its options"),
+    (
+        clients(ILL, client="site", lable="y"),
+        "'lable': did you mean 'label'[?] its options are test, ",
+    ),
+    (lambda: data.synthetic(3, 8, 4, clases=2), "^Function 'synthetic' .* did you mean 'classes'"),
     (lambda: data.load("digits", n=9), "no option 'n': its options are records"),
     (split(DIGIT, 7), "7 clients .* cannot share 6 rows"),
     (split(DIGIT.train, 2), "must be a Dataset"),

@@ -47,8 +47,9 @@ def test_test_tables_and_lists_say_whose_their_rows_are():
     test = frame.assign(site=["c", "b", "a"])
     for given, owners in (({}, [-1, 1, 0]), ({"test_owner": [1, 1, -1]}, [1, 1, -1])):
         lost = "The test set has the clients c, which training lacks.*: spell them alike in both"
-        with nullcontext() if given else pytest.warns(JaxflWarning, match=lost):
+        with nullcontext([]) if given else pytest.warns(JaxflWarning, match=lost) as said:
             made = data.from_clients(frame, test, client="site", label="y", **given)
+        assert {one.filename for one in said} <= {__file__}  # the line of the call
         assert made.test_owner.tolist() == owners
     parts = [(np.full((m, 3), i), np.arange(m)) for i, m in enumerate((2, 3, 1))]
     made = data.from_clients(parts, [parts[0], None, parts[2]])
