@@ -69,11 +69,10 @@ def run(name: str, words: Sequence[str]) -> int:
             try:
                 found = _computed(name, made, place, session, interrupts)
             except KeyboardInterrupt:
-                if folders.begun(place) and not session.plan:
-                    way = folders.again(name, place)
-                    kept = f"; what is computed is saved: continue with {way}."
-                    raise KeyboardInterrupt(kept) from None
-                raise KeyboardInterrupt(" before anything was saved.") from None
+                kept, way = "; what is computed is saved", folders.again(name, place)
+                begun = folders.begun(place) and not session.plan
+                words = f"{kept}: continue with {way}." if begun else " before anything was saved."
+                raise KeyboardInterrupt(words) from None
     if found is None:
         return 0
     if isinstance(found, Run):

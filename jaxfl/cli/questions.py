@@ -217,8 +217,7 @@ def _answer(
     require(not words[0].startswith("-"), begins)
     others = NO_DATA | (NO_OPTIONS if command == "audit" else {})
     for name in (word[2:].partition("=")[0] for word in words if word.startswith("--")):
-        takes = lambda: f"jaxfl {command} takes no --{name}"  # noqa: E731
-        require(name not in others, takes, others.get(name, ""))
+        require(name not in others, f"jaxfl {command} takes no --{name}", others.get(name, ""))
     parser = question_parser(command)
     found, rest = parser.parse_known_args(words)
     parser.finish(rest, "write --name value", f"`jaxfl {command} --help` explains the options")
@@ -273,8 +272,11 @@ def _account(name: str, **given: Any) -> dict[str, Any]:
     rounds = whole("rounds", given.get("rounds", run.counted), 1)
     delta = check_delta(run.delta(given.get("delta")))
     eps = float(run.spent([rounds], delta)[0])
+    of = run.sources.get("delta", "default")
+    whose = "given" if "delta" in given else f"of the run, {of}"
     out = {"kind": run.algorithm.name, "rounds": rounds, "sigma": run.values.get("sigma")}
-    return {**out, "delta": delta, "eps": eps, "protects": protects(run.event(rounds))}
+    out |= {"delta": delta, "delta_from": whose, "eps": eps}
+    return {**out, "protects": protects(run.event(rounds))}
 
 
 def _audit(name: str, **given: Any) -> dict[str, Any]:
@@ -302,8 +304,7 @@ def _value(name: str, text: Any) -> Any:
         require(not plus, "must have no plus sign", f"write {text[1:]}", **{flag(name): text})
         return int(text) if text.lstrip("-").isdigit() else float(text)
     found = {"true": True, "false": False}.get(str(text).lower(), text)
-    word = name in TEXTS or isinstance(found, bool)
-    require(word, "must be a number", **{flag(name): text})
+    require(name in TEXTS or isinstance(found, bool), "must be a number", **{flag(name): text})
     return found
 
 

@@ -151,7 +151,7 @@ def _outcome(ds: xarray.Dataset, about: dict[str, Any], claim: bool) -> dict[str
         "uplink": f"{amount(final['uplink_bits'])} {parts.get('bits', '')}".rstrip() * several,
         "downlink": amount(final["downlink_bits"]) * several,
         "gradients": f"{final['gradients']:,.0f} per-example",
-        "noise multiplier": f"{z:.4g}: sigma over the most that one record or client adds"
+        "noise multiplier": f"{z:.4g}: sigma divided by the largest contribution of one record or client"
         * bool(z),
         "privacy": results.privacy(about, claim=claim),
         "privacy assumes": results.assumed(about),

@@ -193,6 +193,10 @@ def test_a_run_answers_what_other_rounds_would_spend(
     found = json.loads(shell("account", results / "run", "--rounds 9 --delta 1e-4 --json").out)
     by_name = jaxfl.account("ldp_gd", samples=8, clip=1.0, sigma=1.0, rounds=9, delta=1e-4)
     assert found["eps"] == pytest.approx(by_name["eps"], rel=1e-6)
+    assert found["delta_from"] == "given"
+    usual = json.loads(shell("account", results / "run", "--json").out)
+    usual = usual["delta"], usual["delta_from"]
+    assert usual == (1e-3, "of the run, default: min(0.001, 0.1/m)")
     assert "takes no --sigma" in shell.refused("account", results / "run", "--sigma 2")
     sweep = shutil.copytree(results / "sweep", tmp_path / "sweep")
     shell("sweep --no-plot --quiet --sigma 2 --extend", sweep)

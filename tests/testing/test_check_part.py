@@ -307,7 +307,7 @@ LYING: dict[str, tuple[Any, str]] = {
     "uniform": (noise(uniform_noise), "fourth moment"),
     "one key for ever": (
         noise(lambda key, std, like: std * normal(jax.random.key(0), like)),
-        "noise",
+        "is the same for every key: draw it with",
     ),
     "a mean": (noise(lambda key, std, like: std * (normal(key, like) + 0.5)), "noise"),
     "half of the message": (
@@ -316,7 +316,7 @@ LYING: dict[str, tuple[Any, str]] = {
     ),
     "now and then nothing": (
         noise(lambda key, std, x: std * normal(key, x) * (jax.random.uniform(key) > 0.005)),
-        "or nothing",
+        "or they draw nothing",
     ),
     # channels
     "messages 1.1 times": (sends(lambda link, g: 1.1 * g), "apart"),

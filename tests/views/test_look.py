@@ -84,7 +84,7 @@ def test_show_a_run(single: Path, tmp_path: Path, shell: Shell) -> None:
     assert "soteriafl_sgd on data" in text
     values = results.config(jaxfl.load(single / "result.nc"))["values"]
     z = values["sigma"] * 4 / values["clip"]
-    assert f"noise multiplier       {z:.4g}: sigma over the most that one record" in text
+    assert f"noise multiplier       {z:.4g}: sigma divided by the largest contribution" in text
     assert "5 of 10 to 12 records" in text
     assert "3 of 8 coordinates" in text
     conditions = results.config(jaxfl.load(single / "result.nc"))["privacy"]["conditions"]

@@ -467,22 +467,25 @@ def _noise(part: Mechanism, given: Given) -> tuple[Any, Any]:
 def _deviation(part: Mechanism, given: Given) -> None:
     """The noise that is drawn has mean 0 and the deviation ``std``, with the tails of a Gaussian."""
     x, std = _noise(part, given)
-    mean_is(x, 0.0, f"The noise of {part.name!r}")
+    noise = f"The noise of {part.name!r}"
+    repeated = (DRAWS - len(np.unique(x, axis=0))) * (std.max() > 0)
+    same = f"{noise} is the same for every key: draw it with the key that `draw` is passed"
+    confirm(repeated < DRAWS - 1 or not x.any(), same)
+    if part.event is None:  # of another law draws may be equal
+        confirm(
+            not repeated, f"{noise} is equal for {repeated} of {DRAWS} keys, or they draw nothing"
+        )
+    mean_is(x, 0.0, noise)
     if std.max() == 0:
         return
-    spread, said = x.std(0), f"The noise of {part.name!r} declares std = {std.max():.4g}"
+    spread, said = x.std(0), f"{noise} declares std = {std.max():.4g}"
     z = x / np.maximum(std, 1e-30)
     confirm(
         (np.abs(z.std(0) - 1) < ERRORS / np.sqrt(2 * DRAWS)).all(),
         f"{said}, and that of a coordinate is {spread.min():.4g} to {spread.max():.4g}",
     )
-    if part.event is not None:  # of another law
+    if part.event is not None:
         return
-    repeated = DRAWS - len(np.unique(x, axis=0))
-    confirm(
-        not repeated,
-        f"{said}, and {repeated} of {DRAWS} keys draw what another has drawn, or nothing",
-    )
     kurtosis = float((z**4).mean())
     confirm(
         abs(kurtosis - 3) < ERRORS * np.sqrt(96 / z.size) + 0.01,
