@@ -62,7 +62,7 @@ def _a9a() -> Any:
 
 
 def _mnist() -> Any:
-    return jaxfl.Problem(models.mlp(784, (16,), 10), data.split(_first(300), CLIENTS))
+    return jaxfl.Problem(models.mlp(784, 10, hidden=(16,)), data.split(_first(300), CLIENTS))
 
 
 SETTINGS = (
@@ -212,7 +212,7 @@ FEW, TIMES, BANDS = 20, 25, 8
 
 def speed() -> None:
     """Rounds per second with 8 bands, drawn anew or stored; alternating with independent noise."""
-    problem = jaxfl.Problem(models.mlp(784, (64,), 10), data.split(_first(300), CLIENTS))
+    problem = jaxfl.Problem(models.mlp(784, 10, hidden=(64,)), data.split(_first(300), CLIENTS))
     d = problem.model.dim
     cases: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
         "uncompressed, one draw of the mean's noise": ("ldp_sgd", {}, {}),

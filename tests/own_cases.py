@@ -725,7 +725,7 @@ def unclipped(F: Any, G: Any, batch: Any) -> Any:
 
 
 def network_with(activation: Any) -> Any:
-    return jaxfl.models.mlp(FEATURES, (3,), 2, activation=activation)
+    return jaxfl.models.mlp(FEATURES, 2, hidden=(3,), activation=activation)
 
 
 def kernel_of_another() -> Any:

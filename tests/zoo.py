@@ -67,11 +67,13 @@ ZOO = (
     Entry("logistic_bias", lambda: models.logistic(FEATURES, bias=True, regularizer="l2:0.1"), 2),
     Entry("softmax", lambda: models.softmax_regression(FEATURES, 3), 3),
     Entry("softmax_no_bias", lambda: models.softmax_regression(FEATURES, 3, bias=False), 3),
-    Entry("mlp_sigmoid", lambda: models.mlp(FEATURES, 4, 3), 3),
-    Entry("mlp_tanh_deep", lambda: models.mlp(FEATURES, (4, 3), 3, activation="tanh"), 3),
-    Entry("mlp_no_bias", lambda: models.mlp(FEATURES, 4, 3, activation="gelu", bias=False), 3),
-    Entry("mlp_regression", lambda: models.mlp(FEATURES, 4, 0, activation="softplus"), 0),
-    Entry("mlp_one_output", lambda: models.mlp(FEATURES, 4, 2, loss="logistic"), 2),
+    Entry("mlp_sigmoid", lambda: models.mlp(FEATURES, 3, hidden=4), 3),
+    Entry("mlp_tanh_deep", lambda: models.mlp(FEATURES, 3, hidden=(4, 3), activation="tanh"), 3),
+    Entry(
+        "mlp_no_bias", lambda: models.mlp(FEATURES, 3, hidden=4, activation="gelu", bias=False), 3
+    ),
+    Entry("mlp_regression", lambda: models.mlp(FEATURES, 0, hidden=4, activation="softplus"), 0),
+    Entry("mlp_one_output", lambda: models.mlp(FEATURES, 2, hidden=4, loss="logistic"), 2),
     Entry("custom", quadratic, 0),
     Entry("linen", linen, 3),
     Entry("nnx", nnx, 3),

@@ -96,7 +96,7 @@ def _logistic(small: bool) -> Model:
 
 
 def _mlp(small: bool) -> Model:
-    return models.mlp(784, 16 if small else 64, 10)
+    return models.mlp(784, 10, hidden=16 if small else 64)
 
 
 MOST = "a9a-label"  # the setting that has most algorithms in miniature

@@ -181,12 +181,29 @@ def bind(
     """
     parameters = inspect.signature(entry).parameters
     several = inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD
-    left = [p for p in list(parameters.values())[len(args) :] if p.kind not in several]
+    first = [n for n, p in parameters.items() if p.kind not in (p.KEYWORD_ONLY, several[1])]
+    given = first[: len(args)]
+    left = [p for n, p in parameters.items() if n not in given and p.kind not in several]
     names = [*(p.name for p in left), *beside]
     lost = [p.name for p in left if p.default is p.empty and p.name not in options]
+    require(
+        len(args) <= len(first) or any(p.kind is several[0] for p in parameters.values()),
+        lambda: (
+            f"{kind} {name!r} takes {' and '.join(first)} without a name, and {len(args)} values have none"
+        ),
+        f"name the others: {', '.join(names)}",
+    )
     forwards = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
     offer = f"its options are {', '.join(names)}" if names else "it takes no options"
     for option in options:
+        require(
+            option not in given,
+            lambda: (
+                f"{kind} {name!r} has {option!r} twice: {args[given.index(option)]!r}, without its name, "
+                f"and {options[option]!r}"
+            ),
+            "give one of them",
+        )
         hint = f"did you mean {near(option, names)!r}? " if near(option, names) else ""
         known_option = option in names or (forwards and not near(option, lost))
         require(known_option, lambda: f"{kind} {name!r} has no option {option!r}", hint + offer)

@@ -33,9 +33,9 @@ Floats: TypeAlias = npt.NDArray[np.float64]
 Numbers: TypeAlias = float | Floats
 
 
-def check_delta(delta: float) -> float:
+def check_delta(delta: float, name: str = "delta") -> float:
     """delta as a float; raises unless it is above 0 and below 1."""
-    return number("delta", delta, above=0, below=1)
+    return number(name, delta, above=0, below=1)
 
 
 def check_eps(eps: float) -> float:

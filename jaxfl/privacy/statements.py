@@ -14,7 +14,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -58,6 +58,7 @@ __all__ = [
 IN_SHORT = ("mu", *(f"tpr_at_{fpr:g}" for fpr in FPR))
 LOOSE = 0.01  # a regret above which mu says too little [Gomez et al., 2025]
 SHARP = 1e-4  # relative: how far mu may be above the least one
+ALIKE = 1e-2  # relative: how far the eps of an audited mechanism may be from that of a card
 POINTS = 128  # of a profile that a card carries, besides eps = 0
 MOST = 1 << 15  # places where a curve is looked at
 TOLD = 1e-15  # the least regret of a curve that is not Gaussian, which floats may not tell from 0
@@ -157,12 +158,14 @@ class Card(NamedTuple):
         )
 
     def audit(self) -> str:
-        """The eps of the audit, its confidence, and its condition if it has one, in words."""
+        """The eps of the audit, its confidence, its condition, and what it refutes, in words."""
         found = self.audited or {}
         sure = f"{100 * float(found['confidence']):g} % confidence"
         given = found["lower"] > found.get("plain", found["lower"])
         noise = ", if only the amount of noise differs" * given
-        return f"eps at least {float(found['lower']):.4g}, at {sure}{noise}"
+        refuted = max(found["lower"], found.get("needed", 0.0)) > self.eps
+        flag = f"; it REFUTES the eps that is {basis(self.status)}: do not rely on it" * refuted
+        return f"eps at least {float(found['lower']):.4g}, at {sure}{noise}{flag}"
 
     def _claim(self) -> str:
         assert self.claimed is not None
@@ -195,7 +198,10 @@ def card(
     audited: Any = None,
 ) -> Card:
     """The card of an event; ``floor`` is by default delta, ``audited`` a result of :func:`jaxfl.audit`."""
-    found, floor = epsilon(event, delta, method), check_delta(delta if floor is None else floor)
+    found, floor = (
+        epsilon(event, delta, method),
+        delta if floor is None else check_delta(floor, "floor"),
+    )
     first = next(plain_events(event), None)
     mu, lost, rates, points = _numbers(event, floor, method)
     rests = [
@@ -217,8 +223,30 @@ def card(
         points,
         tuple(dict.fromkeys(rests)),
         assumes,
-        None if audited is None else audited._asdict(),
+        None if audited is None else _attack_on(event, delta, audited),
     )
+
+
+def _attack_on(event: AnyEvent, delta: float, audited: Any) -> Mapping[str, Any]:
+    """The facts of an audit, which attacked a mechanism with the same eps at the same delta."""
+    facts = audited._asdict() if hasattr(audited, "_asdict") else {}
+    require(
+        {"lower", "proven", "delta"} <= facts.keys(),
+        "is no result of jaxfl.audit",
+        "pass what jaxfl.audit returned",
+        audited=audited,
+    )
+    eps, other, at = epsilon(event, delta).eps, float(facts["proven"]), float(facts["delta"])
+    require(
+        at == delta and math.isclose(other, eps, rel_tol=ALIKE),
+        lambda: (
+            f"The audit attacked another mechanism: its proven eps is {other:.4g} at delta = {at:g}, and "
+            f"that of this card {eps:.4g} at delta = {delta:g}"
+        ),
+        "audit with the numbers of the run: sampler, m (records of its smallest client), rounds, delta and "
+        "all hyper-parameters",
+    )
+    return cast(Mapping[str, Any], facts)
 
 
 def basis(status: str) -> str:

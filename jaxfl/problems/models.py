@@ -197,9 +197,9 @@ def softmax_regression(
 @spelt("Model")
 def mlp(
     features: int,
-    hidden: int | Sequence[int] = (64,),
     classes: int = 10,
     *,
+    hidden: int | Sequence[int] = (64,),
     activation: str | Activation = "sigmoid",
     loss: str | None = None,
     bias: bool = True,
@@ -542,10 +542,10 @@ def by_layer(model: Model) -> Model:
     clipping it as a whole [McMahan et al., 2018, arXiv:1710.06963].  A dense, convolutional or recurrent
     layer has its bias with it; every other leaf of the parameters counts as a layer.
 
-    >>> by_layer(mlp(64, 32, 10)).kernel.layers
+    >>> by_layer(mlp(64, 10, hidden=32)).kernel.layers
     2
     """
-    instance("model", model, Model, "make one, such as jaxfl.models.mlp(64, 32, 10)")
+    instance("model", model, Model, "make one, such as jaxfl.models.mlp(64, 10, hidden=32)")
     require(model.kernel.layers == 1, lambda: f"{model.name} is clipped by layer already")
     one = f"{model.name} has one layer"
     require(model.kernel.split is not None, one, "clip its gradients as a whole")

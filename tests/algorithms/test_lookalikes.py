@@ -124,7 +124,7 @@ def test_an_event_at_the_address_of_one_that_is_gone() -> None:
 
 
 def test_a_copied_model_keeps_its_proof() -> None:
-    for model in (jaxfl.models.logistic(FEATURES), jaxfl.models.mlp(FEATURES, 3, 2)):
+    for model in (jaxfl.models.logistic(FEATURES), jaxfl.models.mlp(FEATURES, 2, hidden=3)):
         assert report(Composed("ldp_sgd", problem=problem_of(copy.deepcopy(model)))).eps <= ASKED
 
 

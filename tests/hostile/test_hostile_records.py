@@ -140,7 +140,7 @@ def gradients(loss: Any, points: Any, coefs: Any, batch: Any) -> Any:
 MODELS = {
     "custom": models.custom(np.zeros(3), lambda x, s: (x @ s[0] - s[1]) ** 2 / 2),
     "least_squares": models.least_squares(3),
-    "network": models.mlp(3, [4], 0, loss="least_squares"),
+    "network": models.mlp(3, 0, hidden=[4], loss="least_squares"),
     "logistic": models.logistic(3),
 }
 
@@ -173,7 +173,7 @@ def test_clipped_vectors_of_extreme_norms(norm: float) -> None:
 
 
 def test_a_short_gradient_of_a_layer_is_clipped_beside_a_long_one() -> None:
-    kernel = models.by_layer(models.mlp(3, [4], 2)).kernel
+    kernel = models.by_layer(models.mlp(3, 2, hidden=[4])).kernel
     pair = jnp.ones((1, 1, 5)), jnp.full((1, 1, 2), 1e3)
     F = Factors((pair,), (jnp.full((1, 4), 1e25),))
     c = factor(kernel, F, (jnp.ones((1, 3)), jnp.zeros(1, int)), jnp.float32(1))

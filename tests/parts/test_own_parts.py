@@ -147,7 +147,7 @@ def test_what_is_not_declared_is_not_claimed():
 def small() -> jaxfl.Problem:
     rng = np.random.default_rng(0)
     data = rng.normal(size=(3, 6, 3)).astype(np.float32), rng.integers(0, 2, (3, 6))
-    return jaxfl.Problem(jaxfl.models.mlp(3, (4,), 2), data)
+    return jaxfl.Problem(jaxfl.models.mlp(3, 2, hidden=(4,)), data)
 
 
 def by_leaf(rate: float, model: Model) -> Server:

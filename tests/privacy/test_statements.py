@@ -15,6 +15,7 @@ from scipy.stats import norm
 from told import Shell
 
 import jaxfl
+from jaxfl import InputError
 from jaxfl.privacy import Event, Mean, NoClaim, Phases, Sampling, Sequence, best_of, delta, epsilon
 from jaxfl.privacy.accountants import Bound, _joined, profile
 from jaxfl.privacy.decisions import FPR
@@ -261,6 +262,28 @@ def test_a_card_says_what_it_rests_on(key: jax.Array, shell: Shell) -> None:
     assert "the best of 6 runs has eps_of_selection" in chosen["card_of"]
     assert "card_of" not in answer
     assert "needs delta" in shell.refused(words.replace("--delta 1e-4", "--eps 1"))
+
+
+def test_a_card_takes_an_audit_of_its_own_mechanism_alone(key: jax.Array) -> None:
+    numbers: dict[str, Any] = dict(rounds=3, lr=0.1, delta=1e-3)
+    problem = a_problem()
+    report = jaxfl.simulate("ldp_gd", problem, key, eps=4.0, **numbers).privacy()
+    m = int(min(problem.count))
+    attack: dict[str, Any] = dict(rounds=3, m=m, runs=400, delta=1e-3, key=key)
+    same = jaxfl.audit("ldp_gd", eps=4.0, **attack)
+    found = report.card(audited=same)
+    assert f"eps at least {same.lower:.4g}" in str(found)
+    assert "REFUTES" not in str(found)
+    better = report.card(audited=same._replace(needed=5.0))
+    assert "it REFUTES the eps that is proven" in better.audit()
+    for other in (dict(eps=20.0), dict(eps=4.0, delta=1e-2)):
+        with pytest.raises(InputError, match="attacked another mechanism: its proven eps is"):
+            report.card(audited=jaxfl.audit("ldp_gd", **attack | other))
+    for wrong in (1.3, report):
+        with pytest.raises(InputError, match="is no result of jaxfl"):
+            report.card(audited=wrong)
+    with pytest.raises(InputError, match=r"^floor = 2 "):
+        report.card(floor=2)
 
 
 def test_sweeps_have_mu_and_power_in_their_tables(tmp_path: Path, shell: Shell) -> None:

@@ -252,7 +252,7 @@ def test_clip():
 
 def test_an_activation_sees_one_example():
     """A user's activation that mixes what it is given moves no other example's gradient."""
-    model = models.mlp(3, (4,), 2, activation=lambda z: jnp.tanh(z - z.mean(0)))
+    model = models.mlp(3, 2, hidden=(4,), activation=lambda z: jnp.tanh(z - z.mean(0)))
     rng, second = np.random.default_rng(0), jnp.eye(B)[1]
     a, y = jnp.asarray(rng.normal(size=(B, 3)), jnp.float32), jnp.asarray(rng.integers(0, 2, B))
     x = jnp.asarray(rng.normal(size=model.dim), jnp.float32)

@@ -141,7 +141,7 @@ def test_blocks():
 @pytest.mark.parametrize("of", [evaluate_metrics, full_gradient, mean_gradient])
 def test_memory_is_that_of_a_block(of):
     """Neither the activations of all rows nor a copy of the data."""
-    model = models.mlp(30, 50, 3)
+    model = models.mlp(30, 3, hidden=50)
     data = np.zeros((2, 20_001, 30), np.float32), np.zeros((2, 20_001), np.int32)
     problem, x = Problem(model, data), jnp.zeros(model.dim)
     more = (500,) if of is evaluate_metrics else (jnp.asarray(1.0), 100_000)
@@ -195,11 +195,11 @@ def test_the_number_of_evaluated_records_follows_from_the_work():
         rows = np.zeros((2, m, 30), np.float32), np.zeros((2, m), np.int32)
         test = (rows[0][0, :tests], rows[1][0, :tests]) if tests else None
         data = ClientData(rows, np.full(2, m, np.int32), test)
-        return Problem(models.mlp(30, width, 2), data, **given).evaluated
+        return Problem(models.mlp(30, 2, hidden=width), data, **given).evaluated
 
     vector = jax.ShapeDtypeStruct((30,), jnp.float32), jax.ShapeDtypeStruct((), jnp.int32)
-    d = models.mlp(30, 8000, 2).dim
-    assert multiplications(models.mlp(30, 8000, 2), vector) == d
+    d = models.mlp(30, 2, hidden=8000).dim
+    assert multiplications(models.mlp(30, 2, hidden=8000), vector) == d
     assert evaluated(100) is None
     assert evaluated(8000, tests=1000) == (2**31 // d - 1000) // 6
     assert evaluated(50_000) == 512
@@ -215,7 +215,7 @@ def test_gradients_of_convolutions(monkeypatch, numbers):
     monkeypatch.setattr(metrics, "NUMBERS", numbers)
     model = models.cnn((4, 4, 1), 3, channels=2, hidden=4)
     assert model.kernel.convolves
-    assert not models.mlp(4, (3,), 2).kernel.convolves
+    assert not models.mlp(4, 2, hidden=(3,)).kernel.convolves
     rng = np.random.default_rng(0)
     data = rng.normal(size=(3, 7, 4, 4, 1)), rng.integers(0, 3, (3, 7))
     problem, x = Problem(model, ClientData(data, COUNT)), point(model, 1)

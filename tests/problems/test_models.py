@@ -61,7 +61,7 @@ def test_scalar_losses(model, y, expected):
 
 def test_network_is_the_one_described():
     """Layout of the flat vector and the loss, with every step written out in NumPy."""
-    model = models.mlp(3, 2, 4, activation="tanh")
+    model = models.mlp(3, 4, hidden=2, activation="tanh")
     rng = np.random.default_rng(0)
     W, b, V, c = (rng.normal(size=s) for s in ((3, 2), (2,), (2, 4), (4,)))
     x = np.concatenate([W.ravel(), b, V.ravel(), c])
@@ -146,7 +146,9 @@ def test_equal_calls_give_the_same_model():
     """By functions, by name, by what the data ask for; and so do equal calls of `Problem`."""
     named = models.model("logistic", 5, 2, regularizer="nonconvex:0.2")
     assert named is models.logistic(5, regularizer=nonconvex(0.2))
-    assert models.mlp(5, [4], 3, constraint="ball:1") is models.mlp(5, 4, 3, constraint=ball(1))
+    assert models.mlp(5, 3, hidden=[4], constraint="ball:1") is models.mlp(
+        5, 3, hidden=4, constraint=ball(1)
+    )
     kinds = models.least_squares(5), None, models.logistic(5), models.softmax_regression(5, 3)
     assert all(models.default_model(classes, 5) is kinds[classes] for classes in (0, 2, 3))
     assert flax_model(linen.Dense(3), (5,)) is flax_model(linen.Dense(3), (5,))
@@ -183,9 +185,9 @@ def test_linear_models_of_data_of_ones_own_have_an_intercept(tmp_path):
 
 
 def test_initial_points(key):
-    fifth = models.mlp(30, 20, 3, init="normal/5").init(key)
+    fifth = models.mlp(30, 3, hidden=20, init="normal/5").init(key)
     assert np.std(fifth) == pytest.approx(0.2, rel=0.1)
-    first, second = models.mlp(400, 50, 3).unravel(models.mlp(400, 50, 3).init(key))
+    first, second = models.mlp(400, 3, hidden=50).unravel(models.mlp(400, 3, hidden=50).init(key))
     assert np.std(first.weight) == pytest.approx(1 / 20, rel=0.05)
     assert np.std(second.weight) == pytest.approx(1 / np.sqrt(50), rel=0.2)
     assert np.all(first.bias == 0)
@@ -386,6 +388,14 @@ test_mistakes_get_one_sentence = refusals(
     (
         lambda: models.mlp(64, **{"hiden": (3,)}),
         "^Model 'mlp' has no option 'hiden': did you mean 'hidden'",
+    ),
+    (
+        lambda: models.mlp(64, 10, **{"classes": 3}),
+        "^Model 'mlp' has 'classes' twice: 10, without its name, and 3: give one of them",
+    ),
+    (
+        lambda: models.mlp(*(64, 32, 10)),
+        "takes features and classes without a name, and 3 values have none: name the others: hidden, ",
     ),
     (
         lambda: models.custom({}, len, **{"nme": "a"}),

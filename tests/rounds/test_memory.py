@@ -159,7 +159,7 @@ MEASURE = """
     draw, seen = np.random.default_rng(0), []
     data = draw.normal(size=(800, 10, 784)).astype(np.float32), draw.integers(0, 10, (800, 10))
     data = jaxfl.data.from_clients(data, classes=10, stacked=True)
-    problem = jaxfl.Problem(jaxfl.models.mlp(784, (WIDTH,), 10), data)
+    problem = jaxfl.Problem(jaxfl.models.mlp(784, 10, hidden=(WIDTH,)), data)
     given = {"batch": 4, "lr": 0.01, **GIVEN}
     parts = {"participation": jaxfl.parts.sampling.participation(PARTS)} if PARTS else {}
     algorithm = jaxfl.algorithm(NAME, **parts)

@@ -89,7 +89,10 @@ LOCALS: dict[str, tuple[Any, dict[str, Any]]] = {
     ),
     "bounded": (bounded, SHORT),
 }
-MODELS = {"logistic": jaxfl.models.logistic(FEATURES), "mlp": jaxfl.models.mlp(FEATURES, (3,), 2)}
+MODELS = {
+    "logistic": jaxfl.models.logistic(FEATURES),
+    "mlp": jaxfl.models.mlp(FEATURES, 2, hidden=(3,)),
+}
 NETWORKS = ("complete", "ring", "grid", "erdos_renyi:0.3,2")
 W = [[0.5, 0.5, 0], [0.5, 0.25, 0.25], [0, 0.25, 0.75]]
 HONEST: dict[str, tuple[Any, dict[str, Any]]] = {

@@ -19,7 +19,8 @@ from told import mistakes, refused
 
 import jaxfl
 from jaxfl.engine import results
-from jaxfl.privacy import Event, Mean, NoClaim, Sampling
+from jaxfl.privacy import Event, Mean, NoClaim, Sampling, epsilon
+from jaxfl.privacy.events import AnyEvent
 from jaxfl.privacy.statements import card
 from jaxfl.views import ink, plots
 from jaxfl.views.cells import Grid, restrict
@@ -724,12 +725,16 @@ def test_a_run_that_diverged_ends_in_a_cross(ds: xarray.Dataset, bad: float, fir
             assert np.ravel(ax.get_lines()[-1].get_ydata())[-1] < 1e6
 
 
+def attacked(event: AnyEvent, **facts: Any) -> SimpleNamespace:
+    """What a card reads of an audit of this event at delta 1e-5."""
+    own = {"proven": epsilon(event, 1e-5).eps, "delta": 1e-5, "confidence": 0.95, "power": {}}
+    return SimpleNamespace(_asdict=lambda: {**own, **facts})
+
+
 def test_a_trade_off_has_proof_claim_and_audit(tmp_path: Path) -> None:
-    mu, audited = (
-        2.0,
-        SimpleNamespace(_asdict=lambda: {"lower": 1.0, "confidence": 0.95, "power": {0.01: 0.2}}),
-    )
+    mu = 2.0
     event = Event(Sampling("full", 100, 100), Mean(1.0), 2 / 100 * 20**0.5 / mu, 20)
+    audited = attacked(event, lower=1.0, power={0.01: 0.2})
     found = card(event, 1e-5, claimed=1.0, audited=audited)
     figure = jaxfl.views.trade_off(found, tmp_path / "a.png", title="mine")
     assert legend(figure) == [
@@ -755,9 +760,9 @@ def test_a_trade_off_has_proof_claim_and_audit(tmp_path: Path) -> None:
 
 
 def test_a_trade_off_says_that_nothing_is_proven_and_why_an_audit_has_no_rate() -> None:
-    said = {"lower": 4.0, "plain": 2.0, "confidence": 0.95, "power": {}}
-    audited = SimpleNamespace(_asdict=lambda: said)
-    found = card(NoClaim("the loss may end the run"), 1e-5, claimed=1.0, audited=audited)
+    said = {"lower": 4.0, "plain": 2.0}
+    none = NoClaim("the loss may end the run")
+    found = card(none, 1e-5, claimed=1.0, audited=attacked(none, **said))
     figure = jaxfl.views.trade_off(found)
     assert legend(figure) == ["no attack", "nothing is proven", "claimed, ε = 1"]
     assert (panels(figure)[0].get_lines()[1].get_ydata() == 1).all()
@@ -766,6 +771,6 @@ def test_a_trade_off_says_that_nothing_is_proven_and_why_an_audit_has_no_rate() 
     given = "ε at least 4, at 95 % confidence, if only the amount of noise differs"
     assert f"{given}; it has too few runs for a rate" in notes
     full = Event(Sampling("full", 100, 100), Mean(1.0), 0.1, 20)
-    assert given.replace("ε", "eps") in str(card(full, 1e-5, audited=audited))
+    assert given.replace("ε", "eps") in str(card(full, 1e-5, audited=attacked(full, **said)))
     said["plain"] = 4.0
-    assert "amount of noise" not in str(card(full, 1e-5, audited=audited))
+    assert "amount of noise" not in str(card(full, 1e-5, audited=attacked(full, **said)))

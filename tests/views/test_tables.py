@@ -15,7 +15,7 @@ from told import refusals, refused
 
 import jaxfl
 from jaxfl.engine import results
-from jaxfl.privacy import Event, Mean, NoClaim, Sampling
+from jaxfl.privacy import Event, Mean, NoClaim, Sampling, epsilon
 from jaxfl.privacy.gaussian import gdp_eps, gdp_power
 from jaxfl.privacy.statements import card
 from jaxfl.views.cells import IN_SHORT, Grid, final, restrict
@@ -225,8 +225,9 @@ def test_a_table_as_text_and_as_csv() -> None:
 
 def test_cards_are_rows_with_what_they_protect() -> None:
     full = Event(Sampling("full", 100, 100), Mean(1.0), 0.05, 20)
+    same = {"proven": epsilon(full, 1e-5).eps, "delta": 1e-5}
     audited = SimpleNamespace(
-        _asdict=lambda: {"lower": 1.0, "confidence": 0.95, "power": {0.01: 0.2}}
+        _asdict=lambda: {"lower": 1.0, "confidence": 0.95, "power": {0.01: 0.2}, **same}
     )
     found = cards(
         {"a_b": card(full, 1e-5, audited=audited), "none": card(NoClaim("no noise is known"), 1e-5)}

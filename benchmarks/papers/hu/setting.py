@@ -55,7 +55,7 @@ def adult(model: str, directory: str | None = None) -> Problem:
     if model == "logistic":
         found = models.softmax_regression(features, 2)
     else:
-        found = models.mlp(features, WIDTHS, 2, activation="relu")
+        found = models.mlp(features, 2, hidden=WIDTHS, activation="relu")
     return Problem(found, clients, validation_share=0.5)
 
 

@@ -56,7 +56,7 @@ def mnist(directory: str | None = None) -> Problem:
     first, second = np.split(start, [785 * (UNITS + 1)])
     first = first.reshape(785, UNITS + 1)[:, :UNITS]
     x0 = np.concatenate([first.ravel(), second])
-    model, clients = models.mlp(784, UNITS, 10), split(rows, CLIENTS, "by_label")
+    model, clients = models.mlp(784, 10, hidden=UNITS), split(rows, CLIENTS, "by_label")
     return Problem(model, clients, x0=x0, eval_records="all")
 
 
