@@ -36,6 +36,7 @@ from jaxfl.engine.results import portable
 from jaxfl.engine.runs import totals
 from jaxfl.engine.stopping import Stop
 from jaxfl.engine.store import OUTSIDE, Arrays, Store
+from jaxfl.privacy.losses import deviation
 from jaxfl.problems.public import distance
 
 __all__ = ["Follower", "Machine", "Ready", "Saves", "TooLarge", "budget"]
@@ -307,23 +308,24 @@ class Loop:
             for i in range(len(chunk.seeds)):
                 if not batch.ended[i, j]:
                     counts = {name: int(a[i, j]) for name, a in batch.log.last.counts.items()}
-                    loss, spent = self._loss(stop, i, j), totals(cost, counts)
-                    batch.ended[i, j] = stopping.reached(stop, loss, spent, batch.seconds)
+                    read, spent = self._loss(stop, i, j), totals(cost, counts)
+                    batch.ended[i, j] = stopping.reached(stop, *read, spent, batch.seconds)
         rows, columns = len(chunk.seeds), len(chunk.cells)
         batch.ended[rows:] = batch.ended[rows - 1]
         batch.ended[:, columns:] = batch.ended[:, [columns - 1]]
 
-    def _loss(self, stop: Stop, i: int, j: int) -> float:
-        """The loss of a run that a rule reads, with noise where it asks for that."""
-        if stop.loss is None or stop.sigma is None:
-            return float(self.batch.log.last.metrics["loss"][i, j])
+    def _loss(self, stop: Stop, i: int, j: int) -> tuple[float, float]:
+        """The loss of a run that a rule reads, and the standard deviation of its noise."""
+        if stop.loss is None or stop.bound is None or stop.sigma is None:
+            return float(self.batch.log.last.metrics["loss"][i, j]), 0.0
         algorithm, cell = self.program.algorithm, self.program.cells[self.chunk.cells[j]]
         alone = self.run.shape == (1, 1)
         state = self.batch.state if alone else jax.tree.map(lambda a: a[i, j], self.batch.state)
         key = self.keys[(i, j)[: self.keys.ndim]]
         assert algorithm.event is not None
-        event, x = algorithm.event(cell.values, cell.facts), algorithm.output(state)
-        return stopping.noisy_loss(key, plain(self.program.problem), x, int(state.t), stop, event)
+        std = deviation(algorithm.event(cell.values, cell.facts), cell.facts, stop.sigma)
+        problem, x = plain(self.program.problem), algorithm.output(state)
+        return float(stopping.noisy_loss(key, problem, x, int(state.t), stop.bound, std)), std
 
 
 def _computed(loop: Loop, number: int, saves: Saves, follower: Follower) -> None:

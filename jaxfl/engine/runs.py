@@ -72,6 +72,10 @@ NOISY = (
     "give it noise (bound and sigma of stop, or --loss-bound and --loss-sigma), or read the loss of data "
     "that are not protected (metrics_on, or --metrics-on)"
 )
+CALMER = (
+    "check less often (eval_every, or --eval-every), lower sigma or bound, or read the loss of data "
+    "that are not protected (metrics_on, or --metrics-on)"
+)
 
 
 class _Same:

@@ -47,12 +47,12 @@ from jaxfl.engine.program import (
 )
 from jaxfl.engine.progress import Plan, Progress, Tracker, line, show, work
 from jaxfl.engine.results import LABELS, RESULT
-from jaxfl.engine.runs import EXACT, NOISY, noisy, of_delta, published, settings
+from jaxfl.engine.runs import CALMER, EXACT, NOISY, noisy, of_delta, published, settings
 from jaxfl.engine.store import CHUNK, ROOM, Arrays, Store
 from jaxfl.engine.worker import Content
 from jaxfl.privacy.accountants import epsilon
 from jaxfl.privacy.events import Kind, plain_events, released
-from jaxfl.privacy.losses import cheap
+from jaxfl.privacy.losses import cheap, drowned
 
 __all__ = ["Computed", "How", "check_names", "computed", "report_failures"]
 
@@ -228,21 +228,27 @@ def _tell_small(grid: Grid) -> None:
 
 
 def _tell_exposed(planned: Planned) -> None:
-    """Warn once of a rule that takes the eps of runs away, and name noise that would not."""
+    """Warn once of a rule that takes the eps of runs away, and name noise that would not; or of noise that
+    ends runs by itself."""
     for chunk in (planned.chunks[n] for n in planned.current if planned.chunks[n].rules):
         study, cell = planned.study(chunk), planned.programs[chunk.program].cells[chunk.cells[0]]
         event = released(study.algorithm, cell.values, cell.facts, study.standing)
         rules = {"metrics_on": planned.options.metrics_on, "stop": chunk.rules}
         limit, delta = stopping.exposed(rules, study.algorithm, event), cell.values.get("delta")
-        if not limit or delta is None or math.isinf(epsilon(event, delta).eps):
-            continue
-        words = f"The {EXACT[limit]} of protected data may end a run, for which no eps holds then"
-        noised = [{**rule, "bound": 1.0, "sigma": 1.0} for rule in chunk.rules if limit == "loss"]
-        count = sum(stopping.checks({"stop": noised}, cell.rounds).values())
-        ways = NOISY, cheap(event, count, cell.facts, delta)
-        way = "; ".join(filter(None, ways)) if limit == "loss" else "leave it out"
-        warnings.warn(JaxflWarning(words, way), stacklevel=4)
-        return
+        count = sum(stopping.checks(rules, cell.rounds).values())
+        words, way = drowned(chunk.rules[-1], count, event, cell.facts), CALMER
+        if limit and delta is not None and not math.isinf(epsilon(event, delta).eps):
+            words = (
+                f"The {EXACT[limit]} of protected data may end a run, for which no eps holds then"
+            )
+            way = "leave it out"
+            if limit == "loss":
+                noised = [{**rule, "bound": 1.0, "sigma": 1.0} for rule in chunk.rules]
+                count = sum(stopping.checks({"stop": noised}, cell.rounds).values())
+                way = "; ".join(filter(None, (NOISY, cheap(event, count, cell.facts, delta))))
+        if words:
+            warnings.warn(JaxflWarning(words, way), stacklevel=4)
+            return
 
 
 def _plan(planned: Planned, fit: _Fit, how: How, alone: bool) -> list[int]:

@@ -12,23 +12,19 @@ have taken more.  All planned rounds count.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from jaxfl.core.checks import instance
 from jaxfl.core.errors import require
-from jaxfl.core.hosts import on_host
 from jaxfl.core.normals import normal
 from jaxfl.core.params import known, number
 from jaxfl.core.types import Algorithm, Array, Key, Problem, PyTree
 from jaxfl.data import samples
 from jaxfl.privacy.events import AnyEvent, plain_events
-from jaxfl.privacy.losses import central
 from jaxfl.problems.metrics import NUMBERS, ROWS, mean, sums
 from jaxfl.rounds.blocks import Keys
 
@@ -93,7 +89,7 @@ def read(limits: Limits, metrics_on: str) -> Stop | None:
     require(
         all(given) or not any(given[1:]),
         "belong together",
-        "give all three for a loss with noise, which the proof covers, or stop.loss alone for the "
+        "give all three for a loss with noise, which the proof covers, or the limit alone for the "
         "exact loss, for which nothing is proven",
         **noise,
     )
@@ -130,10 +126,14 @@ def holds(now: Sequence[Rule], before: Sequence[Rule]) -> bool:
     return len(now) > len(before) > 0 and limits(now) == limits(before)
 
 
-def reached(stop: Stop, loss: float, spent: Mapping[str, float], seconds: float) -> str:
-    """The limit that has been reached, in words; "" if none has."""
+def reached(stop: Stop, loss: float, std: float, spent: Mapping[str, float], seconds: float) -> str:
+    """The limit that has been reached, in words; "" if none has.
+
+    ``std`` is that of the noise of ``loss``.
+    """
     if stop.loss is not None and loss <= stop.loss:
-        return f"stopped: loss {loss:.6g} reached {stop.loss:g}"
+        noise = f", with noise of deviation {std:.2g}," * (std > 0)
+        return f"stopped: loss {loss:.6g}{noise} reached {stop.loss:g}"
     for name, limit, value in (
         ("seconds", stop.seconds, seconds),
         ("bits", stop.bits, spent["uplink_bits"]),
@@ -194,18 +194,11 @@ def checks(settings: Mapping[str, Any], rounds: int) -> dict[tuple[float, float]
 # --- the check -----------------------------------------------------------------------------------
 
 
-def noisy_loss(key: Key, problem: Problem, x: Array, t: int, stop: Stop, event: AnyEvent) -> float:
-    """The loss of clipped examples at x with the noise of round t, and the public regularizer."""
-    trusted = any(map(central, plain_events(event)))
-    w = np.ones(problem.n) if problem.weights is None else on_host(problem.weights)
-    scale = 1.0 if trusted else math.sqrt(np.sum(w**2)) / problem.n  # of all clients' noises
-    assert stop.bound is not None
-    assert stop.sigma is not None
-    return float(_noisy(key, problem, x, t, stop.bound, stop.sigma * scale))
-
-
 @jax.jit
-def _noisy(key: Key, problem: Problem, x: Array, t: Array, bound: Array, std: Array) -> Array:
+def noisy_loss(
+    key: Key, problem: Problem, x: Array, t: Array | int, bound: Array | float, std: Array | float
+) -> Array:
+    """The loss of clipped examples at x with the noise of round t, and the public regularizer."""
     model = problem.model
 
     def clipped(x: Array, example: PyTree) -> Array:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
+from statistics import NormalDist
+from typing import Any
 
 from jaxfl.core.errors import InputError
 from jaxfl.core.types import ProblemFacts
@@ -11,9 +14,10 @@ from jaxfl.privacy.calibration import level_for
 from jaxfl.privacy.claims import above
 from jaxfl.privacy.events import AnyEvent, Event, Mean, Sampling, plain_events, together
 
-__all__ = ["SHARE", "central", "cheap", "checked"]
+__all__ = ["SHARE", "central", "cheap", "checked", "deviation", "drowned"]
 
 SHARE = 0.1  # of the eps of the rounds, for noisy losses that are cheap
+LIKELY = 0.05  # the probability from which noise alone is said to end a run
 
 
 def checked(
@@ -54,7 +58,37 @@ def cheap(event: AnyEvent, count: int, facts: ProblemFacts, delta: float) -> str
         ratio = above(level_for(made, (1 + SHARE) * eps, delta, 1 / facts.m))
     except InputError:  # a proof of noise that is not Gaussian composes with no check
         return ""
-    return f"sigma = {ratio:.4g} times bound takes at most a tenth more than eps = {eps:.4g}"
+    mean = deviation(event, facts, ratio)
+    return (
+        f"sigma = {ratio:.4g} times bound takes at most a tenth more than eps = {eps:.4g}, and the mean "
+        f"over clients then has noise of deviation {mean:.2g} times bound"
+    )
+
+
+def deviation(event: AnyEvent, facts: ProblemFacts, sigma: float) -> float:
+    """The standard deviation of the noise of a mean over clients, to each of which ``sigma`` is added.
+
+    A trusted server adds it once, to the mean.
+    """
+    if any(map(central, plain_events(event))):
+        return sigma
+    squares = sum(number * w**2 for _, w, number in facts.groups) or facts.n
+    return sigma * math.sqrt(squares) / facts.n
+
+
+def drowned(rule: Mapping[str, Any], count: int, event: AnyEvent, facts: ProblemFacts) -> str:
+    """That the noise of checks alone may end a run far above its limit, in words; "" if it is unlikely."""
+    if "sigma" not in rule:
+        return ""
+    std, limit = deviation(event, facts, rule["sigma"]), float(rule["loss"])
+    gap = abs(limit)  # a loss is at least 0
+    chance = 1 - NormalDist().cdf(gap / std) ** count
+    if chance < LIKELY:
+        return ""
+    return (
+        f"The loss that ends a run at {limit:g} has noise of deviation {std:.2g}: a run whose loss stays "
+        f"at {limit + gap:g} ends with probability {chance:.2g}"
+    )
 
 
 def central(event: Event) -> bool:

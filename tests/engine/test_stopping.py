@@ -3,6 +3,7 @@
 import dataclasses
 import math
 import re
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from rows import a_convex_problem, a_problem
+from scipy.stats import norm
 from scripts import ROOT
 from told import refused
 
@@ -23,7 +25,8 @@ from jaxfl.privacy import epsilon
 from jaxfl.privacy.claims import above
 from jaxfl.privacy.events import Event, Mean, Sampling
 from jaxfl.privacy.gaussian import gdp_eps
-from jaxfl.privacy.losses import checked
+from jaxfl.privacy.losses import checked, deviation
+from jaxfl.problems.facts import facts_of
 from jaxfl.views import cells, selection, tables
 from jaxfl.views.plots import lines
 
@@ -95,10 +98,10 @@ def test_what_reads_private_data_without_noise_proves_nothing(
 def test_a_rule_on_the_exact_loss_warns_once_of_noise_that_is_cheap() -> None:
     given: Any = {"clip": 1.0, "lr": 0.1, "eps": 3.0, "rounds": 4, "eval_every": 1}
     with pytest.warns(JaxflWarning, match="The exact loss") as said:
-        jaxfl.sweep("ldp_gd", a_problem(), KEY, **given | {"lr": [0.1, 0.2]}, stop={"loss": -1.0})
+        jaxfl.sweep("ldp_gd", a_problem(), KEY, **given | {"lr": [0.1, 0.2]}, stop={"loss": -9.0})
     (found,) = [re.findall(r"sigma = (\S+) times bound", str(one.message)) for one in said]
     for share, most in ((1.0, 3.3), (0.99, math.inf)):
-        rule = {"loss": -1.0, "bound": 4.0, "sigma": 4.0 * share * float(found[0])}
+        rule = {"loss": -9.0, "bound": 4.0, "sigma": 4.0 * share * float(found[0])}
         proven = jaxfl.simulate("ldp_gd", a_problem(), KEY, **given, stop=rule).privacy().proven
         assert min(most, 3.3) * 0.999 < proven <= most
     with pytest.warns(JaxflWarning, match="number of gradients .* no eps holds then: leave it out"):
@@ -186,15 +189,15 @@ def test_the_price_of_the_noisy_rule_in_the_docs() -> None:
     algorithm = jaxfl.algorithm("ldp_gd")
     values = resolve(algorithm, {"eps": 2.0, "delta": 1e-4, "lr": 0.1}, facts).values
     rounds = algorithm.event(values, facts)
-    one, two = (epsilon(checked(rounds, {(4.0, s): 9}, facts), 1e-4).eps for s in (1.0, 0.01))
-    assert '{"loss": 0.5, "bound": 4.0, "sigma": 1.0}`, `eval_every=10`' in text
+    one, two = (epsilon(checked(rounds, {(4.0, s): 9}, facts), 1e-4).eps for s in (0.1, 0.01))
+    assert '{"loss": 0.5, "bound": 4.0, "sigma": 0.1}`, `eval_every=10`' in text
     assert f'make it {above(one)}, and with `"sigma": 0.01` {above(two)}.' in text
 
 
 @pytest.mark.plain
 @pytest.mark.parametrize(("sigma", "dear"), [(0.1, True), (1e3, False)])
 def test_noisy_losses_that_cost_more_than_was_asked_for_are_named(sigma: float, dear: bool) -> None:
-    rule = {"loss": -50.0, "bound": 4.0, "sigma": sigma}
+    rule = {"loss": -1e4, "bound": 4.0, "sigma": sigma}
     run = ran(8, stop=rule, sigma=None, eps=4.0, eval_every=2)
     report = run.privacy()
     assert "calibrated" not in repr(run)  # for another eps
@@ -209,6 +212,23 @@ def test_noisy_losses_that_cost_more_than_was_asked_for_are_named(sigma: float, 
     same: Any = dict(stop=rule, eps=4.0, eval_every=2, rounds=8, batch=2, lr=0.1, clip=1.0)
     for result in (run.dataset(), jaxfl.sweep("ldp_sgd", run.problem, **same)):
         assert (", with 3 noisy losses that" in str(jaxfl.views.table(result))) == dear
+
+
+def test_noise_that_would_end_a_run_by_itself_is_named() -> None:
+    """At twice the limit, 3 checks end it with probability 1 - Phi(limit/std)^3."""
+    given: Any = dict(sigma=None, eps=4.0, eval_every=2)
+    rule, n = {"loss": 0.1, "bound": 1.0, "sigma": 0.3}, a_problem().n
+    std = 0.3 / math.sqrt(n)
+    chance = f"with probability {1 - norm.cdf(0.1 / std) ** 3:.2g}: check less often"
+    named = f"0.1 has noise of deviation {std:.2g}: a run whose loss stays at 0.2 ends {chance}"
+    with pytest.warns(JaxflWarning, match=named):
+        ran(8, stop=rule, **given)
+    with pytest.warns(JaxflWarning, match="has noise of deviation"):
+        ended = ran(8, stop={**rule, "loss": 5.0, "sigma": 50.0}, **given).ended
+    assert re.search(f"loss .*, with noise of deviation {50 / math.sqrt(n):.2g}, reached 5", ended)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        ran(8, stop={**rule, "sigma": 0.01, "bound": 0.05}, **given)
 
 
 def test_a_rule_holds_until_it_is_dropped(tmp_path: Path) -> None:
@@ -290,8 +310,8 @@ def test_the_noisy_loss_is_bounded_and_noised() -> None:
     def loss(a: float, sigma: float = 1e-9, t: int = 1) -> float:
         features, labels = problem.train
         moved = dataclasses.replace(problem, train=(features.at[0, 0].set(a), labels))
-        stop = stopping.Stop(loss=0.0, bound=B, sigma=sigma)
-        return stopping.noisy_loss(KEY, moved, x, t, stop, event)
+        std = deviation(event, facts_of(problem, 1), sigma)
+        return float(stopping.noisy_loss(KEY, moved, x, t, B, std))
 
     found = np.array([loss(a) for a in (-1e6, 0.0, 1e6, math.nan)])
     assert np.ptp(found) == pytest.approx(B / m / problem.n, rel=1e-3)
