@@ -48,21 +48,20 @@ class Plan(NamedTuple):
         result += states * (self.states > 0)
         if not self.left:
             return f"done: all {plural(self.runs, 'run')}; left: nothing\n{result}"
-        chunks = plural(self.chunks, "chunk")
         kinds = {"to continue": self.continued, "to begin again": self.again}
         parts = ", ".join(f"{count:,} {kind}" for kind, count in kinds.items() if count)
         continued = f" ({parts})" * bool(parts)
         left = (
             f"{plural(self.left, 'run')}{continued} in "
-            f"{plural(len(self.programs), 'compilation')}, about "
-            f"{chunks} of {self.bytes / 2**20:,.0f} MiB ({self.available / 2**20:,.0f} MiB are free)"
+            f"{plural(len(self.programs), 'compilation')}, about {plural(self.chunks, 'chunk')} of "
+            f"{self.bytes / 2**20:,.0f} MiB ({self.available / 2**20:,.0f} MiB are free)"
         )
         if self.finished:
             left = f"done: {self.finished:,} of {plural(self.runs, 'run')}; left: {left}"
         fresh = self.half and not self.finished and not self.continued  # others keep their rounds
-        way = f"; {self.half} makes them half or less" if fresh else ""
-        share = f"evaluations (see eval_every{way}) are about {self.evaluation:.0%} of the work"
-        share += f", which grows {self.each:.2g}-fold with one in each round" * (self.each > 1.05)
+        way = f"half or less with eval_every={self.half}" if fresh else "see eval_every"
+        share = f"evaluations are about {self.evaluation:.0%} of the work ({way})"
+        share += f"; one in each round makes it {self.each:.2g} times as much" * (self.each > 1.05)
         return "\n".join((left, f"{share}; {result}", *self.programs))
 
 
@@ -78,6 +77,7 @@ class Progress(NamedTuple):
     chunk: int = 0  # that is computed, from 1
     chunks: int = 0
     doing: str = ""  # what else than rounds takes time now, such as compiling
+    runs: int = 1  # whose rounds these are
 
 
 def show(bar: Bar, now: Progress) -> None:
@@ -87,10 +87,11 @@ def show(bar: Bar, now: Progress) -> None:
         return
     rate = "" if math.isnan(now.per_second) else f"{amount(now.per_second)} rounds/s"
     left = "" if math.isnan(now.seconds_left) else f"{duration(now.seconds_left)} left"
+    runs = f"{now.runs:,} runs together" if now.runs > 1 else ""
     part = f"chunk {now.chunk}/{now.chunks}" if now.chunks > 1 else ""
     loss = "" if now.where or math.isnan(now.loss) else f"loss {now.loss:.5g}"
     best = f"least loss {now.loss:.5g} ({now.where})" if now.where else ""
-    bar.update(now.done, now.total, ", ".join(filter(None, (part, rate, loss, left))), best)
+    bar.update(now.done, now.total, ", ".join(filter(None, (runs, part, rate, loss, left))), best)
 
 
 def work(program: Program, chunk: Chunk) -> tuple[float, float]:
@@ -214,7 +215,7 @@ class Tracker(Follower):
         left = left if self.done < self.total else 0.0
         place = min(len(self.at), len(self.todo)), len(self.todo)
         now = self.done, self.total, rate, left, self.loss, self.where, *place
-        self.callback(Progress(*now, doing))
+        self.callback(Progress(*now, doing, sum(self.chunks[n].runs for n in self.todo)))
 
     def _note(self, number: int, losses: Any) -> None:
         """Remember the last loss of a run, or the least of several; axes (seeds, cells[, rounds])."""

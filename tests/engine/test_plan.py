@@ -63,7 +63,7 @@ def test_a_plan_names_evaluations_that_are_half_of_the_work(
     given: Any = {"rounds": rounds, "batch": 1}
     plan = plan_of("ldp_sgd", **given, eval_every=often)
     assert (plan.evaluation > 0.5) == (half or rounds == 24)
-    assert (plan.half is not None) == half == ("makes them half or less" in repr(plan))
+    assert (plan.half is not None) == half == ("half or less with eval_every=" in repr(plan))
     if half:
         fewer = plan_of("ldp_sgd", **given, eval_every=plan.half)
         assert (fewer.evaluation <= 0.5, fewer.half) == (True, None)

@@ -382,6 +382,7 @@ def test_progress_and_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert {(p.chunk, p.chunks) for p in busy} == {(i, 4) for i in (1, 2, 3, 4)}
     assert all(p.seconds_left > 0 for p in busy[1:-1])  # from the first rounds on
     assert seen[-1].done == seen[-1].total == seen[0].total == 6 * 6
+    assert {p.runs for p in seen} == {6}
     assert [p.done for p in seen] == sorted(p.done for p in seen)
     assert seen[-1].loss == pytest.approx(float(ds["loss"].min()), rel=1e-6)
 
