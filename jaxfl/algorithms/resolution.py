@@ -45,6 +45,7 @@ __all__ = [
     "planned",
     "read",
     "resolve",
+    "rests_on_smoothness",
     "rounded_up",
 ]
 
@@ -62,6 +63,39 @@ def resolve(
     """Return the values of one run: the plan, the noise, and what follows from the noise."""
     choice("noise", noise, NOISES)
     return completed(algorithm, planned(algorithm, given, facts), facts, noise)
+
+
+def rests_on_smoothness(
+    algorithm: Algorithm,
+    values: Mapping[str, Any],
+    sources: Mapping[str, Source],
+    facts: ProblemFacts,
+) -> bool:
+    """Whether what rounds read, or their event, follows from the smoothness L of the model and its data.
+
+    The given values, with the same noise, are resolved with L and with twice as much.
+    """
+    if not facts.smoothness or sources.get("smoothness", GIVEN).origin is Origin.GIVEN:
+        return False
+    given = {
+        name: values[name]
+        for name in algorithm.names & sources.keys()
+        if sources[name].origin is Origin.GIVEN
+    }
+    if "sigma" in algorithm.names & values.keys():
+        given = {name: given[name] for name in given.keys() - ASKED.keys()}
+        given["sigma"] = values["sigma"]
+    found = []
+    for L in (facts.smoothness, 2 * facts.smoothness):
+        other = facts._replace(smoothness=L, rounds=int(values["rounds"]))
+        try:
+            new = resolve(algorithm, given, other).values
+        except InputError:
+            return True
+        reads = new.keys() - {"eps", *(() if read(algorithm, "smoothness", L) else ["smoothness"])}
+        event = algorithm.event and algorithm.event({**new, "smoothness": L}, other)
+        found.append(({name: str(new[name]) for name in reads}, event))
+    return found[0] != found[1]
 
 
 def completed(algorithm: Algorithm, plan: Plan, facts: ProblemFacts, noise: str) -> Resolved:

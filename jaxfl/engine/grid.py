@@ -184,9 +184,7 @@ def _cells(
     mine = algorithm.names | {"rounds"}
     fixed = {name: value for name, value in fixed.items() if name in mine}
     spans = [range(len(axis.values)) if axis.name in mine else (None,) for axis in spanned]
-    unsaid = (
-        {"algorithm"} if "rounds" in (axis.name for axis in spanned) else {"algorithm", "rounds"}
-    )
+    unsaid = {"algorithm", "rounds"} - ({"rounds"} & {axis.name for axis in spanned})
     for place in itertools.product(*spans):
         here = [(axis, i) for axis, i in zip(spanned, place, strict=True) if i is not None]
         given = {**fixed, **{axis.name: axis.values[i] for axis, i in here}}

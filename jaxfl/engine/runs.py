@@ -13,6 +13,7 @@ import jax
 import numpy as np
 
 from jaxfl.algorithms.numbers import usual_delta
+from jaxfl.algorithms.resolution import rests_on_smoothness
 from jaxfl.core import display
 from jaxfl.core.errors import DivergedWarning, JaxflWarning
 from jaxfl.core.hosts import on_host
@@ -316,8 +317,8 @@ class Record:
 
     def _assumed(self) -> str:
         """What the statement takes for granted because of values, of the stopping rule and of the seed."""
-        known, other = self.sources.get("smoothness"), stopping.uncovered(self.settings)
-        computed = known is not None and known.origin is not Origin.GIVEN
+        resolved = self.algorithm, self.values, self.sources, self.facts
+        other, computed = stopping.uncovered(self.settings), rests_on_smoothness(*resolved)
         out = SMOOTHNESS * computed + WEIGHTS * bool(self.facts.groups)
         seeded = "" if self.seed is None else SEEDED.format(self.seed)
         return out + UNCOVERED.format(other) * bool(other) + seeded

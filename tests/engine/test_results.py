@@ -203,11 +203,22 @@ def test_a_seed_that_others_may_guess_is_named(given: dict[str, Any]) -> None:
         assert (SEEDED.format(3) in words) == ("seed" in given and "key" not in given)
 
 
-@pytest.mark.parametrize(("given", "public"), [({}, True), ({"smoothness": 1.0}, False)])
+@pytest.mark.plain
+@pytest.mark.parametrize(
+    ("name", "given", "public"),
+    [
+        ("dp_srm", {}, True),
+        ("dp_srm", {"smoothness": 1.0}, False),
+        ("dp_sgd", {}, True),
+        ("dp_sgd", {"lr": 0.1}, False),  # no round reads L
+        ("dp_srm", {"lr": 0.1}, True),  # other numbers follow from it,
+        ("ldp_spider", {"lr": 0.1}, True),  # and here rounds read it
+    ],
+)
 def test_a_smoothness_that_data_give_is_assumed_to_be_public(
-    given: dict[str, Any], public: bool
+    name: str, given: dict[str, Any], public: bool
 ) -> None:
-    report = jaxfl.simulate("dp_srm", a_problem(), rounds=2, eps=2.0, seed=3, **given).privacy()
+    report = jaxfl.simulate(name, a_problem(), rounds=2, eps=2.0, seed=3, **given).privacy()
     for words in (str(report), str(report.card())):
         assert (
             "that the smoothness L, which is computed from the data, is public" in words
