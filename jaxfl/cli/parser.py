@@ -40,8 +40,8 @@ __all__ = [
 SYMBOLS = (
     "Below, d is the number of parameters, L the smoothness of the loss, n the number of clients with m "
     "records each, and T the number of rounds; other letters are the paper's.  Defaults that come from a "
-    "theorem or a corollary need L.  Where L is unknown, batches of private algorithms have min(128, m) "
-    "records, and lr is 1/clip.  docs/algorithms.md has the formulas."
+    "theorem or a corollary need L.  Where L is unknown, private algorithms of jaxfl have batches of "
+    "min(128, m) records, and lr is 1/clip.  docs/algorithms.md has their formulas."
 )
 # an option in a help text: its name, what it takes, and its explanation
 SAID = re.compile(r"^ +(--[a-z-]+)((?: \S+)*)(?:  +|\n {28})(\S.*(?:\n {28}\S.*)*)", re.MULTILINE)
