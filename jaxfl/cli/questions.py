@@ -270,7 +270,7 @@ def _account(name: str, **given: Any) -> dict[str, Any]:
     require(not others, takes, "give --rounds and --delta, of a sweep --where")
     run = ended(Path(name), given.get("where", ()))
     rounds = whole("rounds", given.get("rounds", run.counted), 1)
-    delta = check_delta(run.delta(given.get("delta")))
+    delta = check_delta(given.get("delta", run.delta))
     eps = float(run.spent([rounds], delta)[0])
     of = run.sources.get("delta", "default")
     whose = "given" if "delta" in given else f"of the run, {of}"

@@ -128,7 +128,7 @@ def multiples(run: Record) -> tuple[float, ...]:
 
 def ledger(run: Record, delta: float | None = None, method: str | None = None) -> Ledger:
     """eps_i of each client for its C_i and its number of samples, for the rounds that count."""
-    delta = check_delta(run.delta(delta))
+    delta = check_delta(run.delta if delta is None else delta)
     counted = turns(run, run.counted)
     kind = functools.cache(functools.partial(_of_one, run, delta, method))
     found = list(map(kind, counted.tolist(), on_host(run.problem.count).tolist(), multiples(run)))

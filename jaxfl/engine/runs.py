@@ -229,7 +229,7 @@ class Record:
         for a run that an exact value of its training data may have stopped, whose note says so.
         """
         rounds, notes, facts = self.counted, [], self.facts
-        delta = self.delta(delta)
+        delta = self.delta if delta is None else delta
         at = {"delta": delta} if "delta" in self.values else {}
         claim = self.algorithm.claim({**self.values, "rounds": rounds, **at}, facts)
         report = _report(self.event(rounds), claim, delta, method)
@@ -276,16 +276,16 @@ class Record:
 
     def spent(self, rounds: Iterable[int], delta: float | None = None) -> np.ndarray:
         """Proven eps after each of these numbers of rounds; at the last one that of :meth:`privacy`."""
-        delta = self.delta(delta)
+        delta = self.delta if delta is None else delta
         # Each has its own event: rounds are not releases where clients take turns.
         return np.array([epsilon(self._until(int(t)), delta).eps for t in rounds])
 
-    def delta(self, asked: float | None = None) -> float:
-        """``asked``, else that of the run, else min(0.001, 0.1/m): of m records, or of n clients."""
-        if asked is not None or "delta" in self.values:
-            return self.values["delta"] if asked is None else asked
+    @property
+    def delta(self) -> float:
+        """That of the run's noise, or else min(0.001, 0.1/m): of m records, or of n clients."""
         clients = any(each.unit == "client" for each in plain_events(self.event(1)))
-        return usual_delta(self.facts.n if clients else self.facts.m_max)
+        usual = usual_delta(self.facts.n if clients else self.facts.m_max)
+        return float(self.values.get("delta", usual))
 
     def event(self, rounds: int, facts: ProblemFacts | None = None, **values: Any) -> AnyEvent:
         """The event of the first rounds, about one record, with the losses that stopping rules read.
