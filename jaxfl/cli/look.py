@@ -54,11 +54,14 @@ def run_show(words: Sequence[str]) -> None:
       --card                    also show mu of Gaussian differential privacy and the largest true positive
                                 rates of attacks; of a run the whole card, of a sweep not for algorithms for
                                 which these take long
-      --columns NAME ...        show these columns alone, in this order, by their names in CSV
+      --columns NAME ...        show these columns alone, in this order, by their names in CSV: axes,
+                                metrics, chosen_lr, used_lr, used_k, used_omega, uplink_bits, claimed_eps,
+                                proven_eps, protects, flag, state and more; one that is not there lists all
       --csv FILE                also write the table to FILE, with all digits
       --latex FILE              also write the table to FILE in LaTeX, for the package booktabs; unless
                                 --columns names them, columns with equal rows, and details such as
-                                claimed eps and states, are a comment in it
+                                claimed eps and states, are a comment in it, and where each row has proven
+                                the eps of the axis, one column has both
       --target-loss X           also show the first evaluated round at which the mean training loss over
                                 seeds is X or less, and its bits and gradients
       --bandwidth B             with --target-loss: the clients' bandwidth in bit/s, from which the time
@@ -102,7 +105,8 @@ def run_compare(words: Sequence[str]) -> None:
 
       --metric NAME ...         show these metrics (default: loss and accuracies; utility is the
                                 running mean of |grad f|^2)
-      --columns NAME ...        show these columns alone, in this order, by their names in CSV
+      --columns NAME ...        show these columns alone, in this order, by their names in CSV: axes,
+                                metric, "a DIR_A", "b DIR_B" and difference; one that is not there lists all
       --csv FILE                also write the table to FILE, with all digits
       --latex FILE              also write the table to FILE in LaTeX, for the package booktabs; unless
                                 --columns names them, columns with equal rows, and details such as

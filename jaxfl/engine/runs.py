@@ -405,8 +405,8 @@ def of_delta(
     if delta < 1 / size:
         return []
     what = "clients" if clients else "records of the largest client"
-    release = f"the release of one of the {size} {what}, drawn at random, has no larger delta"
-    words = f"is at least 1/{of} = {1 / size:.4g}, and {release}"
+    release = f"which allows the release of one of the {size} {what}, drawn at random"
+    words = f"is at least 1/{of} = {1 / size:.4g}, {release}"
     way = "take a {delta} well below it"
     return [JaxflWarning(words, way, suggested={"delta": None}, delta=delta)]
 

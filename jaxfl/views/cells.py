@@ -34,6 +34,7 @@ __all__ = [
     "IN_SHORT",
     "Array",
     "Grid",
+    "at",
     "final",
     "is_sweep",
     "over_seeds",
@@ -47,7 +48,10 @@ Array: TypeAlias = npt.NDArray[Any]
 CLOSE = 1e-9  # relative difference up to which two numbers name the same place on an axis
 WORTH = ["protects", "delta_of_eps", "level"]  # what settings share whose eps are worth the same
 PER_CLIENT = ("client", "quantile")  # dimensions of metrics of each client, or of their deciles
-ABSENT = {"claimed_eps": math.nan, "stated": 0, "noisy_losses": 0.0, "protects": 0}  # of a file
+NAN = math.nan
+ABSENT = {"claimed_eps": NAN, "broken": NAN, "stated": 0, "noisy_losses": 0.0, "protects": 0}
+LISTED = 4  # cells that a note names
+SIZES = ("k", "levels", "omega")  # that set the size of a message
 TOTALS = ("messages", "coordinates", "gradients", "clamped", "uplink_bits", "downlink_bits")
 # of each protection the unit, how neighbouring data differ, if not in a replaced one, and what is seen
 RELATION = {"replace_one": "", "add_remove": " added or removed", "zero_out": " zeroed"}
@@ -82,7 +86,6 @@ def _as_sweep(ds: xarray.Dataset, called: str) -> xarray.Dataset:
         "stated": np.int8({"U": 1, "P": 2}.get(str(report.get("status")), 0)),
         "protects": np.int32(code),  # older files do not say it
         "n": np.int32(about["facts"]["n"]),
-        "broken": math.nan,
         "noisy_losses": sum(losses.values()),
     }
     for name, value in about["values"].items():
@@ -122,7 +125,7 @@ class Grid:
         """The grid of a sweep, or of a run, whose one cell has the name of its algorithm or this one."""
         ds = ds if is_sweep(ds) else _as_sweep(ds, called)
         axes = tuple(str(dim) for dim in ds["last_round"].dims if dim != "seed")
-        ds = ds.sortby([n for n in axes if ds[n].dtype.kind in "iuf"])  # values may be added later
+        ds = ds.sortby([n for n in axes if ds[n].dtype.kind in "iuf"])  # some were added later
         once = ds[[name for name, v in ds.items() if {*v.dims} <= {*axes}]].assign(
             lost=ds["diverged_at"].notnull().sum("seed"),
             ran=(ds["complete"] > 0).sum("seed"),
@@ -189,6 +192,22 @@ class Grid:
         series = [str(name) for name, v in self.ds.items() if "round" in v.dims]
         return [name for name in series if name not in TOTALS and not self.per_client(name)]
 
+    def sizes(self) -> pandas.DataFrame:
+        """What sets the size of messages, where no axis does; an omega of 0 is that of no compressor."""
+        swept = {*self.axes, *self.about.get("selection", {}).get("over", ())} & {*SIZES, "share"}
+        found = used(self.cells).filter([] if swept else SIZES)
+        return found.where(found > 0).dropna(axis="columns", how="all")
+
+    def fall(self) -> xarray.DataArray:
+        """How much lower the mean of the loss ends than it began; NaN where it has no end."""
+        first = over_seeds(self.ds["loss"].isel(round=0, drop=True))[0]
+        return first - over_seeds(self.final("loss"))[0]
+
+    def idle(self) -> pandas.DataFrame:
+        """The cells whose loss did not fall."""
+        fall = self.flat(self.fall().to_dataset(name="fall"))["fall"]
+        return self.cells[fall.to_numpy() <= 0]
+
     def per_client(self, name: str) -> bool:
         """Whether the metric has a value for each client."""
         return name in self.ds and not {*PER_CLIENT}.isdisjoint(self.ds[name].dims)
@@ -206,6 +225,10 @@ class Grid:
         known = (*self.axes, *more)
         require(name in known, lambda: closest("axis in this sweep named", name, known))
 
+    def numeric(self, name: str) -> bool:
+        """Whether the values of an axis are numbers."""
+        return self.ds[name].dtype.kind in "iuf"
+
     def several(self) -> list[str]:
         """The axes with more than one value that some algorithm has."""
         return [name for name in self.axes if self.cells[name].nunique() > 1]
@@ -220,7 +243,7 @@ class Grid:
         for (name, what), own in self.cells.groupby(["algorithm", "protects"], sort=False):
             every = self.cells[self.cells["algorithm"] == name]
             here = [n for n in self.axes if own[n].nunique() == 1 < every[n].nunique()]
-            where = [self.label(n, own[n].iloc[0]) for n in here if len(own) < len(every)]
+            where = self.labels(own, here if len(own) < len(every) else ())
             found.setdefault(what, []).append(" with ".join([name, *where]))
         said = ((", ".join(of), what) for what, of in found.items() if what)
         return [f"{who}: " * (len(found) > 1) + f"ε protects {what}." for who, what in said]
@@ -231,6 +254,12 @@ class Grid:
         names = self.about["axes"]["algorithm"]["values"]
         found = (f"{names[one['place'][0]]}: {one['why']}." for one in self.about.get(what, ()))
         return list(dict.fromkeys(found))
+
+    def listed(self, cells: pandas.DataFrame) -> str:
+        """Some cells by their labels on the axes that these columns are; of many the first."""
+        each = [", ".join(self.labels(cells[i : i + 1], cells)) for i in range(len(cells))]
+        more = [f"and {len(cells) - LISTED} more"] * (len(cells) > LISTED)
+        return "; ".join([*each[:LISTED], *more])
 
     def setting(self) -> list[str]:
         """The problem, and the axes that have one value, in words."""
@@ -247,7 +276,7 @@ class Grid:
             (plural(clients[0], "client") + sizes) * (len(clients) == 1 and "clients" not in spans),
             split or "",
             "weighted clients" * (named.get("weights", "equal") != "equal"),
-            *(self.label(name, v) for name in fixed for v in self.cells[name].dropna().unique()),
+            *self.labels(self.cells, fixed),
         ]
         return [said for said in words if said]
 
@@ -279,6 +308,10 @@ class Grid:
             return "stated ε"
         return known.get(axis) or axis.replace("_", " ")
 
+    def labels(self, cells: pandas.DataFrame, axes: Iterable[str]) -> list[str]:
+        """The labels of cells on these axes."""
+        return [self.label(n, value) for n in axes for value in cells[n].dropna().unique()]
+
     def label(self, axis: str, value: Any) -> str:
         """``ε = 5``; a word stands for itself, but for a schedule."""
         if isinstance(value, str):
@@ -289,12 +322,15 @@ class Grid:
 # --- parts and values ----------------------------------------------------------------------------
 
 
+def at(cells: pandas.DataFrame, axis: str | None, value: Any) -> pandas.DataFrame:
+    """The cells with this value, and those without the axis."""
+    return cells if axis is None else cells[(cells[axis] == value) | cells[axis].isna()]
+
+
 def relabelled(ds: xarray.Dataset, labels: Mapping[str, str]) -> xarray.Dataset:
     """The result with other names of algorithms, axes and metrics, and other texts on axes."""
     grid = Grid.of(ds)
-    texts = {
-        n: [*map(str, grid.ds[n].values)] for n in grid.axes if grid.ds[n].dtype.kind in "bOUT"
-    }
+    texts = {n: [*map(str, grid.ds[n].values)] for n in grid.axes if not grid.numeric(n)}
     known = [*itertools.chain(*texts.values()), *grid.axes, *grid.metrics(), "uplink_bits"]
     known += [n.split("_", 1)[1] for n in grid.cells if n.startswith(("chosen_", "used_"))]
     for old in labels:
@@ -307,8 +343,8 @@ def relabelled(ds: xarray.Dataset, labels: Mapping[str, str]) -> xarray.Dataset:
     for old, text in itertools.product({*labels} & {*chosen.get("over", ())}, ("note", "warning")):
         name = rf"\b{re.escape(old)}\b( \(step size\))?"
         chosen[text] = re.sub(name, labels[old].replace("\\", r"\\"), chosen[text])
-    more = {"selection": chosen} if chosen else {}
-    return grid.described(grid.ds.assign_coords(new), labels=dict(labels), **more)
+    more = {"labels": dict(labels)} | ({"selection": chosen} if chosen else {})
+    return grid.described(grid.ds.assign_coords(new), **more)
 
 
 def restrict(ds: xarray.Dataset, where: Mapping[str, Sequence[Any] | Any]) -> xarray.Dataset:
@@ -318,8 +354,8 @@ def restrict(ds: xarray.Dataset, where: Mapping[str, Sequence[Any] | Any]) -> xa
     for name, wanted in where.items():
         grid.check_axis(name, "seed")
         known = ds[name].values.tolist()
-        listed = isinstance(wanted, Iterable) and not isinstance(wanted, str)
-        places = sorted({_place(name, known, value) for value in (wanted if listed else [wanted])})
+        each = np.ravel(np.asarray(wanted, object))
+        places = sorted({_place(name, known, value) for value in each})
         require(places, lambda: f"There are no values of {name}", "name at least one")
         ds = ds.isel({name: places})
     return ds
@@ -332,7 +368,7 @@ def _place(name: str, known: Sequence[Any], value: Any) -> int:
         near = np.isclose(np.asarray(known, np.float64), float(value), CLOSE, 0)
         if near.any():
             return int(near.argmax())
-    listed = ", ".join(f"{other:g}" if isinstance(other, float) else str(other) for other in known)
+    listed = ", ".join(f"{v:g}" if isinstance(v, float) else str(v) for v in known)
     raise InputError(f"{name} = {value} is not in this sweep, where {name} is one of {listed}")
 
 

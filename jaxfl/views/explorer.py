@@ -7,12 +7,10 @@ import io
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from jaxfl.core.errors import InputError, require
 from jaxfl.core.params import choice
 from jaxfl.views import ink
-from jaxfl.views.cells import Grid
+from jaxfl.views.cells import Grid, at
 from jaxfl.views.ink import Line
 from jaxfl.views.plots import ALONG, lines, panel
 from jaxfl.views.words import number
@@ -48,8 +46,7 @@ def explore(ds: xarray.Dataset, metric: str = "loss", along: str = "round") -> A
     controls: dict[str, Any] = {}
     for name in axes:
         values = grid.cells[name].dropna().unique().tolist()
-        labels = [value if isinstance(value, str) else number(value) for value in values]
-        options = [*zip(labels, values, strict=True)]
+        options = [(number(value), value) for value in values]
         controls[name] = widgets.SelectionSlider(options=options, description=grid.short(name))
     known = [(grid.name(name), name) for name in grid.metrics()]
     controls["metric"] = widgets.Dropdown(options=known, value=metric, description="metric")
@@ -77,14 +74,11 @@ def snapshot(
 
     ``drawn`` are all curves of the grid, by cell; they decide the vertical axis.
     """
-    here = np.ones(len(grid.cells), bool)
+    cells, names = grid.cells, grid.ds["algorithm"].values.tolist()
     for name, value in place.items():
-        here &= (grid.cells[name] == value) | grid.cells[name].isna()
-    names = grid.ds["algorithm"].values.tolist()
-    own = [
-        drawn[at]._replace(label=name, color=names.index(name))
-        for at, name in zip(grid.cells.index[here], grid.cells["algorithm"][here], strict=True)
-    ]
+        cells = at(cells, name, value)
+    each = cells["algorithm"].items()
+    own = [drawn[i]._replace(label=name, color=names.index(name)) for i, name in each]
     head = ", ".join(grid.label(name, value) for name, value in place.items())
     shown = panel(grid, metric, along, own, head)._replace(span=[*drawn.values()])
     return ink.picture("", [[shown]], grid.protections())

@@ -214,7 +214,9 @@ def picture(on: str | Sheet, rows: Sequence[Sequence[Panel]], notes: Sequence[st
         if (i, j) not in panels:
             ax.remove()
             continue
-        panel = panels[i, j]
+        panel, last = panels[i, j], j + 1 == len(rows[i]) < columns
+        if last and len(ups[panel.up]) == 1:  # an axis of its own has the room of the whole row
+            ax.set_subplotspec(ax.get_subplotspec().get_gridspec()[i, j:])
         left, above, below = (panels.get(p, EMPTY) for p in ((i, j - 1), (i - 1, j), (i + 1, j)))
         if first.setdefault(panel.across, ax) is not ax:
             ax.sharex(first[panel.across])

@@ -20,11 +20,11 @@ from jaxfl.core.progress import plural
 from jaxfl.engine import results
 from jaxfl.engine.grid import TUNED
 from jaxfl.views import ink
-from jaxfl.views.cells import IN_SHORT, WORTH, Grid, is_sweep, over_seeds, relabelled, used
+from jaxfl.views.cells import IN_SHORT, WORTH, Grid, at, is_sweep, over_seeds, relabelled, used
 from jaxfl.views.ink import GREY, Line, Look, Panel, Sheet
 from jaxfl.views.selection import AUTO, CRITERIA, Criterion, criterion_of, select
 from jaxfl.views.tables import remarks
-from jaxfl.views.words import number, prefix, span
+from jaxfl.views.words import FEW, listed, number, prefix, span
 
 if TYPE_CHECKING:
     import pandas
@@ -184,8 +184,8 @@ class Scene(NamedTuple):
         """The cells of the panels after their titles; an eps that is not proven is only claimed."""
         out = []
         for row in self.values(self.row) or [None]:
-            cells = self._at(self.cells, self.row, row)
-            parts = [self._at(cells, self.panel, v) for v in self.values(self.panel) or [None]]
+            cells = at(self.cells, self.row, row)
+            parts = [at(cells, self.panel, v) for v in self.values(self.panel) or [None]]
             out += on.rows([(self._title(part), part) for part in parts])
         return out
 
@@ -193,19 +193,13 @@ class Scene(NamedTuple):
         """The problem of a panel, where there are several: their values do not compare."""
         spans, names = self.grid.about["axes"], (self.panel, self.row)
         apart = [n for n in names if n is not None and spans[n].get("problem")]
-        return "".join(
-            f", {self.grid.label(n, v)}" for n in apart for v in part[n].dropna().unique()
-        )
-
-    @staticmethod
-    def _at(cells: pandas.DataFrame, name: str | None, value: Any) -> pandas.DataFrame:
-        """Those with this value, or without the axis."""
-        return cells if name is None else cells[(cells[name] == value) | cells[name].isna()]
+        return "".join(f", {words}" for words in self.grid.labels(part, apart))
 
     def _title(self, part: pandas.DataFrame) -> str:
         names = [name for name in (self.panel, self.row) if name is not None]
-        words = [self.grid.label(n, v) for n in names for v in part[n].dropna().unique()]
-        return ", ".join(words) + " (asked for)" * ("eps" in names and not _meets(part))
+        words, own = ", ".join(self.grid.labels(part, names)), part[part["noisy"]]
+        more = "eps" in names and own["proven_eps"] > own["eps"].astype(float) * (1 + 1e-6)
+        return words + " (asked for)" * bool(np.any(more))
 
     def label(self, name: str) -> str:
         """The name of an algorithm, with what its eps protects where that differs."""
@@ -230,16 +224,14 @@ class Scene(NamedTuple):
         def look(name: str, value: Any) -> dict[str, Any]:
             i, place = names.index(name), known.index(value) if value in known else -1
             kind = self.grid.label(line, value) if place >= 0 else f"no {self.grid.name(line)}"
-            out = {"label": self.label(name), "color": i, **marks}
+            out, many = {"label": self.label(name), "color": i, **marks}, len(ink.MARKERS)
             if not known:
-                return out | (
-                    {"marker": ink.MARKERS[i % len(ink.MARKERS)]} if points else {"style": i}
-                )
+                return out | ({"marker": ink.MARKERS[i % many]} if points else {"style": i})
             if points and place < 0:
                 return out | {"marker": ink.APART}
             if points:  # more values than markers are not told apart
-                few = len(known) <= len(ink.MARKERS)
-                return out | ({"marker": ink.MARKERS[place], "kind": kind} if few else {})
+                own = {"marker": ink.MARKERS[place % many], "kind": kind}
+                return out | own if len(known) <= many else out
             if self.alone:
                 return {"label": kind, "color": shades[place] if place >= 0 else "black"}
             return out | {"style": place if place >= 0 else ink.OTHER, "kind": kind}
@@ -262,7 +254,7 @@ def scene(grid: Grid, *, points: bool = False) -> Scene:
     have rows, and of axes without a role all values are shown.
     """
     free, spans, sizes = _free(grid), grid.about["axes"], {None: 0, **grid.ds.sizes}
-    apart = [n for n in free if spans[n].get("problem") and (points or not _numeric(grid, n))]
+    apart = [n for n in free if spans[n].get("problem") and (points or not grid.numeric(n))]
     rest = [n for n in free if n not in apart]
     panel = "eps" if "eps" in rest else rest[1] if len(rest) > 1 else None
     line = next((n for n in rest if n != panel), None)
@@ -284,14 +276,8 @@ def scene(grid: Grid, *, points: bool = False) -> Scene:
 
 def _free(grid: Grid) -> list[str]:
     """Axes with more than one value that some algorithm has: eps, sizes of messages, other numbers."""
-    several = [name for name in grid.several() if name != "algorithm"]
-    return sorted(
-        several, key=lambda n: (n != "eps", n not in ("omega", "share"), not _numeric(grid, n))
-    )
-
-
-def _numeric(grid: Grid, name: str | None) -> bool:
-    return name is not None and grid.ds[name].dtype.kind in "iuf"
+    several, sizes = [n for n in grid.several() if n != "algorithm"], ("omega", "share")
+    return sorted(several, key=lambda n: (n != "eps", n not in sizes, not grid.numeric(n)))
 
 
 def _thinned(grid: Grid, most: Mapping[str, int]) -> pandas.DataFrame:
@@ -305,15 +291,13 @@ def _thinned(grid: Grid, most: Mapping[str, int]) -> pandas.DataFrame:
     return cells
 
 
-def _held(grid: Grid, cells: pandas.DataFrame) -> list[str]:
+def _held(grid: Grid, cells: pandas.DataFrame) -> Iterator[str]:
     """Notes on the axes of which a picture shows a part."""
-    out = []
     for name in grid.axes:
         some, every = cells[name].dropna().unique(), grid.cells[name].nunique()
         if len(some) < every:
             what = grid.label(name, some[0]) if len(some) == 1 else f"{len(some)} {grid.name(name)}"
-            out.append(f"Drawn: {what}, of {every} values (choose with --where).")
-    return out
+            yield f"Drawn: {what}, of {every} values (choose with --where)."
 
 
 # --- notes ---------------------------------------------------------------------------------------
@@ -333,9 +317,10 @@ def _finished(
     Its label has all notes, one on each line: also the privacy of each algorithm, what all settings share,
     the selection, missing values, and why an eps is not proven.
     """
-    privacy, chosen = _privacy(grid, cells), [*_chosen(grid, cells)]
+    privacy = _privacy(grid, cells)
+    own = [*_sent(grid, cells), *_chosen(grid, cells), *_idle(grid, cells)]
     alarms = [words for words, fine in privacy if not fine]
-    alarms += [words for words in chosen if len(words) < BRIEF]
+    alarms += [words for words in own if len(words) < BRIEF]
     spread = f"{spread}." * bool(spread and grid.ds.sizes["seed"] > 1)
     notes = (*setting, *alarms, spread, *more, *_held(grid, cells))
     figure = make([note for note in notes if note])
@@ -347,7 +332,7 @@ def _finished(
     some = " that have them" * bool(same.isna().any(axis=None))
     gone = ((cells["lost"] > 0) | (cells["ran"] < grid.ds.sizes["seed"])).sum().item()
     every = [what, *str(figure.get_label()).splitlines(), f"{grid.heading()}."]
-    every += [*(words for words, _ in privacy), *chosen]
+    every += [*(words for words, _ in privacy), *own]
     every += [f"In all settings{some}: {held}."] * bool(held)
     every += [f"No final value: {plural(gone, 'setting')} diverged or did not run."] * bool(gone)
     every += map(greek, remarks(grid))
@@ -360,25 +345,57 @@ def _chosen(grid: Grid, cells: pandas.DataFrame) -> Iterator[str]:
     if "candidates" in cells and cells["candidates"].max() <= 1:
         return
     for axis in grid.about.get("selection", {}).get("over", ()):
-        of = dict[str, list[str]]()
-        for name, own in cells.groupby("algorithm", sort=False)[f"chosen_{axis}"]:
-            if values := [v for v in own.unique() if v == v and v != ""]:
-                words = ", ".join(values) if isinstance(values[0], str) else span(values)
-                words += ", one for each setting" * (len(values) > 1)
-                of.setdefault(words, []).append(name)
+        name = f"chosen_{axis}"
+        known = cells[cells[name].notna() & (cells[name] != "")]
+        of = _sharing(known, functools.partial(_by_setting, grid, name), "algorithm")
         said = (text + f" ({', '.join(who)})" * (len(of) > 1) for text, who in of.items())
         metric = grid.name(criterion_of(grid).metric).split(" (")[0]
         yield f"Best {grid.name(axis)} by {metric}: {'; '.join(said)}."
 
 
+def _by_setting(grid: Grid, name: str, own: pandas.DataFrame) -> str:
+    """The values of a column, each with its place where an axis of few values decides them."""
+    if len(values := own[name].unique()) > 1:
+        for axis in grid.several():
+            each = {grid.label(axis, at): some.unique() for at, some in own.groupby(axis)[name]}
+            if 1 < len(each) <= FEW and all(len(some) == 1 for some in each.values()):
+                return ", ".join(f"{listed(some)} at {at}" for at, some in each.items())
+    return listed(values, " or ") + ", by setting" * (len(values) > 1)
+
+
+def _sent(grid: Grid, cells: pandas.DataFrame) -> Iterator[str]:
+    """The compression of each algorithm, or of each compressor, where no axis says it."""
+
+    def sizes(own: pandas.DataFrame) -> str:
+        each = grid.sizes().loc[own.index].dropna(axis="columns", how="all")
+        return ", ".join(f"{grid.name(str(n))} = {listed(v.dropna())}" for n, v in each.items())
+
+    of = _sharing(cells, sizes, "compressor" if "compressor" in grid.several() else "algorithm")
+    said = [f"{', '.join(who)} ({words})" for words, who in of.items() if words]
+    yield from [f"Compression: {'; '.join(said)}."] * bool(said)
+
+
+def _idle(grid: Grid, cells: pandas.DataFrame) -> Iterator[str]:
+    """The settings whose loss did not fall."""
+    names = dict.fromkeys(["algorithm", *grid.several()])
+    idle = cells.loc[cells.index.isin(grid.idle().index), [*names]]
+    yield from [f"The loss did not fall: {grid.listed(idle)}."] * bool(len(idle))
+
+
 def _privacy(grid: Grid, cells: pandas.DataFrame) -> list[tuple[str, bool]]:
     """The privacy of the algorithms, a sentence for all that share it, and whether it is proven."""
-    worth: dict[tuple[str, bool], list[str]] = {}
-    for name, own in cells.groupby("algorithm", sort=False):
-        worth.setdefault(_worth(own), []).append(name)
-    shared = len(worth) == 1 < cells["algorithm"].nunique()
-    each = [(f"{', '.join(who)}: " * (not shared), *said) for said, who in worth.items()]
-    return [(f"{who}{words}.", fine) for who, words, fine in each]
+    worth = _sharing(cells, _worth, "algorithm")
+    apart = not len(worth) == 1 < cells["algorithm"].nunique()
+    each = worth.items()
+    return [(f"{', '.join(who)}: " * apart + f"{words}.", fine) for (words, fine), who in each]
+
+
+def _sharing(cells: pandas.DataFrame, say: Callable[..., Any], by: str) -> dict[Any, list[str]]:
+    """The algorithms, or what else cells are grouped by, under what is said of each."""
+    of = dict[Any, list[str]]()
+    for who, own in cells.groupby(by, sort=False):
+        of.setdefault(say(own), []).append(str(who))
+    return of
 
 
 def _worth(cells: pandas.DataFrame) -> tuple[str, bool]:
@@ -390,19 +407,18 @@ def _worth(cells: pandas.DataFrame) -> tuple[str, bool]:
     ways = {1: "stated by the user, not proven", 2: "proven if parts are as declared", 0: "proven"}
     how = next(words for code, words in ways.items() if code == 0 or (stated == code).any())
     eps = cells["proven_eps"].dropna()
-    known = f" = {span(eps, bounds=3)}" * bool(len(eps))
+    known = f" = {listed(eps, bounds=3)}" * bool(len(eps))
     words = "no ε proven" if unproven else f"ε{known} {how}"
-    red = (cells["flag"] | unproven) & np.isfinite(cells["claimed_eps"])
-    if red.any():
-        at = "" if unproven else f" for ε = {span(cells['proven_eps'][red], bounds=3)}"
-        words += f"; its paper's formula gives {span(cells['claimed_eps'][red])}{at}"
+    red = cells[(cells["flag"] | unproven) & np.isfinite(cells["claimed_eps"])]
+
+    def claim(some: pandas.DataFrame) -> str:
+        at = f" for ε = {span(some['proven_eps'], bounds=3)}" * (not unproven)
+        return span(some["claimed_eps"]) + at
+
+    each = dict.fromkeys(claim(red[i : i + 1]) for i in range(len(red)))
+    given = " and ".join(each) if len(each) <= FEW else claim(red)
+    words += f"; its paper's formula gives {given}" * bool(each)
     return words, how == ways[0] and not unproven
-
-
-def _meets(cells: pandas.DataFrame) -> bool:
-    """Whether every eps on the axis is proven for the noise that was made for it."""
-    own = cells[cells["noisy"]]
-    return not (own["proven_eps"] > own["eps"].astype(float) * (1 + 1e-6)).any()
 
 
 # --- fronts: a metric against bits, and the settings that no other dominates ---------------------
@@ -452,8 +468,7 @@ def _front(grid: Grid, rule: Criterion, on: Sheet, setting: list[str]) -> Figure
     what += f"{FRONT}, in grey: the {whose} that no other of these beats in both bits and value."
     what += " What ends above its start is on none." * bool((ends["value"] > start).any())
     make = functools.partial(ink.picture, on, [[shown(*each) for each in row] for row in rows])
-    spread = "Bars: standard error"
-    return _finished(make, what, grid, found.cells, setting, spread, several, over)
+    return _finished(make, what, grid, found.cells, setting, "Bars: standard error", several, over)
 
 
 def _marks(found: Scene, own: pandas.DataFrame, sign: int) -> list[Line]:
@@ -470,7 +485,7 @@ def _marks(found: Scene, own: pandas.DataFrame, sign: int) -> list[Line]:
         step = Line("", best["bits"], best["value"], None, "#DDDDDD", style, width=2.5)
         out.append(step._replace(steps="steps-post", kind=kind * (len(best) > 1)))
     looks = found.looks(own, points=True)
-    if found.rest or _numeric(found.grid, found.line):
+    if found.rest or (found.line and found.grid.numeric(found.line)):
         names = found.grid.ds["algorithm"].values.tolist()
         by = ["algorithm", *[found.line] * bool(found.rest and found.line)]
         for (name, *_), some in near.sort_values("bits").groupby(by, dropna=False, sort=False):
@@ -478,10 +493,8 @@ def _marks(found: Scene, own: pandas.DataFrame, sign: int) -> list[Line]:
             if len(some) > 1 and some["bits"].is_unique:
                 line = Line("", some["bits"], some["value"], color=names.index(name), width=0.8)
                 out.append(line)
-    points = [
-        Line(x=[at.bits], y=[at.value], error=[at.error], **look)
-        for look, at in zip(looks, own.itertuples(), strict=True)
-    ]
+    each = zip(looks, own.itertuples(), strict=True)
+    points = [Line(x=[p.bits], y=[p.value], error=[p.error], **look) for look, p in each]
     return [*out, *sorted(points, key=lambda point: -sign * point.y[0])]  # the best on top
 
 
@@ -515,14 +528,12 @@ def _map(grid: Grid, rule: Criterion, on: Sheet, setting: list[str]) -> Figure |
     name = grid.name(rule.metric)
 
     def make(notes: list[str]) -> Figure:
-        words = [
-            [heads.get(v) or (printable(v) if isinstance(v, str) else number(v)) for v in values]
-            for values in (ds[axis].values.tolist() for axis in (along, up))
-        ]
+        each = (ds[axis].values.tolist() for axis in (along, up))
+        names, sides = ([heads.get(v) or printable(number(v)) for v in values] for values in each)
         single = up == "algorithm"
         panels = {head: squares.sel(algorithm=name) for name, head in heads.items()}
         panels = {"": squares} if single else panels
-        axes = {grid.name(along): words[0], "" if single else grid.name(up): words[1]}
+        axes = {grid.name(along): names, "" if single else grid.name(up): sides}
         panels = {head: here.transpose(up, along) for head, here in panels.items()}
         figure, mesh = _squares(on, panels, axes, norm, rule.sign, notes)
         end: Any = "max" if cut else "neither"
@@ -567,9 +578,8 @@ def _squares(
         ax.set_xlabel(across, fontsize=ink.TEXT)
         ax.set_ylabel(up * (i % columns == 0), fontsize=ink.TEXT, **letter if len(up) == 1 else {})
         ax.set_title(**ink.fitted(head, width / columns, "label"), pad=3)
-        colors = "viridis_r" if sign > 0 else "viridis"
-        look: Any = {"norm": norm, "cmap": colors, "edgecolors": "white", "linewidth": 0.8}
-        mesh = ax.pcolormesh(here["value"], **look)
+        look: Any = {"norm": norm, "edgecolors": "white", "linewidth": 0.8}
+        mesh = ax.pcolormesh(here["value"], cmap="viridis" + "_r" * (sign > 0), **look)
         for (k, j), value in np.ndenumerate(here["value"].values):
             words, color = "diverged" if here["lost"].values[k, j] else "not run", ink.GREY
             box: Any = {"facecolor": "white", "edgecolor": "none", "pad": 1.2}
@@ -705,12 +715,8 @@ def curves(
 
     pairs = [("", data)] if isinstance(data, xarray.Dataset) else list(data)
     runs = {label: Grid.of(ds, label) for label, ds in pairs}
-    way = "give at least one, each with a label of its own"
-    require(
-        len(runs) == len(pairs) > 0,
-        lambda: f"There are {len(runs)} labels for {len(pairs)} results",
-        way,
-    )
+    unlike = f"There are {len(runs)} labels for {len(pairs)} results"
+    require(len(runs) == len(pairs) > 0, unlike, "give at least one, each with a label of its own")
     each = [run.ds for run in runs.values()]
     grid = Grid.of(xarray.concat(each, "algorithm", join="outer", combine_attrs="override"))
     second = next(iter(grid.besides(SECOND)), "loss")

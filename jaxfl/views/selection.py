@@ -13,7 +13,7 @@ from jaxfl.engine.grid import TUNED
 from jaxfl.engine.results import measured_on
 from jaxfl.privacy.claims import above
 from jaxfl.views.cells import IN_SHORT, WORTH, Grid, over_seeds
-from jaxfl.views.words import number, span
+from jaxfl.views.words import listed, number, span
 
 if TYPE_CHECKING:
     import pandas
@@ -33,8 +33,10 @@ CRITERIA |= dict.fromkeys(LEAST, "min")
 STUDIED = ("algorithm", "eps", "seed", "round")  # axes over which nothing can be chosen
 AWAY = 1000  # a final loss above this, or above this many times the first, counts as diverged
 SHARED = (
-    "Runs with the same seed share their noise, so no eps is proven for publishing several of them "
-    "(--unpaired, in Python paired=False, gives each its own noise and states the eps of publishing all)"
+    "Runs with the same seed share their noise, so no eps is proven for publishing several of them"
+)
+SHARED += (
+    ". With --unpaired (in Python paired=False) each has its own, and the table has the eps of all"
 )
 
 
@@ -58,9 +60,9 @@ class Selection(NamedTuple):
     """A sweep without the axes that were chosen over, and the choice.
 
     ``ds`` also has, for every cell that is left, ``chosen_AXIS``, ``score`` and ``score_error``
-    (mean over seeds and its standard error), ``candidates`` (how many settings were compared) and
-    ``found`` (0 where each of them diverged or has not run: all values are NaN there); with a choice
-    also ``at_end`` and ``idle`` (1 where the warning is of this cell).
+    (mean over seeds and its standard error), ``candidates`` (how many settings were compared),
+    ``found`` (0 where each of them diverged or has not run: all values are NaN there) and ``equal`` (1
+    where another one is as good); with a choice also ``at_end`` (1 where the warning is of this cell).
     """
 
     ds: xarray.Dataset
@@ -71,10 +73,8 @@ class Selection(NamedTuple):
     warning: str  # of choices at an end of their grid, and of losses that never fell; may be empty
 
     def __repr__(self) -> str:
-        most = f"the best of {self.candidates} along {' and '.join(self.over)}"
-        return (
-            f"Selection({most}, by the {self.criterion.words}; .ds has the {dict(self.ds.sizes)})"
-        )
+        most = f"Selection(the best of {self.candidates} along {' and '.join(self.over)}"
+        return f"{most}, by the {self.criterion.words}; .ds has the {dict(self.ds.sizes)})"
 
 
 def criterion_of(grid: Grid, text: str = AUTO) -> Criterion:
@@ -137,8 +137,8 @@ def select(
     found, warning, note = Grid.of(out), "", ""
     most = found.cells["candidates"].max().item()
     if over and most > 1:
-        at_end, idle, warning = _warning(grid, found, over)
-        out = out.assign(at_end=at_end.astype(np.int8), idle=idle.astype(np.int8))
+        at_end, warning = _warning(grid, found, over)
+        out = out.assign(at_end=at_end.astype(np.int8))
         note = _note(grid, found, rule, over, lost)
     out = out.transpose(*found.axes, "seed", "round", ..., missing_dims="ignore")
     spans = {name: span for name, span in grid.about["axes"].items() if name not in over}
@@ -170,12 +170,10 @@ def publishing(grid: Grid) -> tuple[str, str]:
     several, deltas = len(eps) * grid.ds.sizes["seed"] > 1, grid.cells["delta_of_eps"].dropna()
     own = ", if only this run is published" * several
     if grid.about.get("repeated"):  # older files do not say it
-        own = (
-            ", unless another run is published, such as the shorter one with its key in this folder"
-        )
+        own = ", unless another run is published, such as the shorter one with its key here"
     levels = {number(above(one)) for one in eps}
     which = f"ε = {min(levels)}" if len(levels) == 1 else "Each ε"
-    alone = f"{which} at δ = {span(deltas, bounds=4)}{own}." if len(deltas) else ""
+    alone = f"{which} at δ = {listed(deltas, bounds=4)}{own}." if len(deltas) else ""
     # Files from before the option were paired, and some hold an eps as if noise were not shared.
     return alone, f"{SHARED}." * (several and bool(grid.about.get("paired", True)))
 
@@ -184,9 +182,8 @@ def _best(grid: Grid, rule: Criterion, over: tuple[str, ...]) -> tuple[xarray.Da
     """The chosen cells, and the most that were left out of one choice because they diverged."""
     import xarray
 
-    # Candidates in ascending order, the first axis outermost: the first best is the smallest.
-    ds = grid.ds.sortby([name for name in over if grid.ds[name].dtype.kind in "iuf"])
-    mean, error = over_seeds(grid.final(rule.metric))
+    # numbers ascend, the first axis outermost: the first best is the smallest
+    ds, (mean, error) = grid.ds, over_seeds(grid.final(rule.metric))
     # a loss may be finite by chance: a gradient may vanish there, too
     first = abs(ds["loss"].isel(round=0, drop=True)).clip(min=1.0)
     mean = mean.where(~(grid.final("loss") > AWAY * first).any("seed"))
@@ -198,7 +195,8 @@ def _best(grid: Grid, rule: Criterion, over: tuple[str, ...]) -> tuple[xarray.Da
     losses = (rule.sign * mean).where(tried).fillna(np.inf)
     each = xarray.Dataset({"loss": losses, "tried": tried}).expand_dims("one")
     each = each.stack(candidate=("one", *over), create_index=False)
-    best, found = each["loss"].argmin("candidate"), each["loss"].min("candidate") < np.inf
+    best, least = each["loss"].argmin("candidate"), each["loss"].min("candidate")
+    found, equal = least < np.inf, (each["loss"] == least).sum("candidate") > 1
     lost = (each["tried"] & (each["loss"] == np.inf)).sum("candidate").max()
     out = ds.assign(score=mean, score_error=error)
     out = out.sel({name: each[name].isel(candidate=best) for name in over})
@@ -206,38 +204,33 @@ def _best(grid: Grid, rule: Criterion, over: tuple[str, ...]) -> tuple[xarray.Da
     unknown = [n for n, v in out.items() if v.dtype.kind == "f" and {*found.dims} <= {*v.dims}]
     out = out.assign(out[unknown].drop_vars("diverged_at").where(found))
     for name in over:  # NaN or "" where nothing was chosen or the axis does not apply
-        kind, none = (float, np.nan) if out[name].dtype.kind in "iuf" else (object, "")
+        kind, none = (float, np.nan) if grid.numeric(name) else (object, "")
         chosen = out[name].astype(kind).where(found & has.get(name, True), none)
         out = out.assign({f"chosen_{name}": chosen})
-    flag, found = out["flag"].where(found, 0).astype(np.int8), found.astype(np.int8)
+    marks = {"flag": out["flag"].where(found, 0), "found": found, "equal": equal & found}
     counts = each["tried"].sum("candidate").astype(np.int32)
-    out = out.assign(flag=flag, candidates=counts, found=found)
+    out = out.assign({n: v.astype(np.int8) for n, v in marks.items()}).assign(candidates=counts)
     return out.drop_vars(over), int(lost)
 
 
-def _warning(
-    grid: Grid, found: Grid, over: tuple[str, ...]
-) -> tuple[xarray.DataArray, xarray.DataArray, str]:
-    """Where the best value of an axis is its smallest or its largest, and where no loss fell; in words."""
+def _warning(grid: Grid, found: Grid, over: tuple[str, ...]) -> tuple[xarray.DataArray, str]:
+    """Where the best value of an axis is its smallest or its largest; in words also where no loss fell."""
     out, at_end = [], found.ds["found"] < 0
-    several = (n for n in over if grid.ds[n].dtype.kind in "iuf" and grid.ds.sizes[n] > 1)
-    for name in several:
-        least, most, best = *np.sort(grid.ds[name])[[0, -1]], found.ds[f"chosen_{name}"]
+    for name in (n for n in over if grid.numeric(n) and grid.ds.sizes[n] > 1):
+        least, most, best = *grid.ds[name].values[[0, -1]], found.ds[f"chosen_{name}"]
         low, high = best == least, best == most
         ways = [f"below {least:g}"] * bool(low.any()) + [f"above {most:g}"] * bool(high.any())
         if ways:
             where = f"at an end of its grid in {_share(found, low | high, best)}"
             out.append(f"The best {name} is {where}: try values {' and '.join(ways)}.")
         at_end = at_end | low | high
-    loss = over_seeds(found.final("loss"))[0]
-    start = over_seeds(found.ds["loss"].isel(round=0, drop=True))[0]
-    idle = loss >= start
+    idle = (fall := found.fall()) <= 0
     if idle.any():
-        falls = idle & (over_seeds(grid.final("loss"))[0] < start).any(over)
-        other = f"; in {_share(found, falls, loss)} another value lowers it" * bool(falls.any())
-        where = f"no lower than it began in {_share(found, idle, loss)}{other}"
+        falls = idle & (grid.fall() > 0).any(over)
+        other = f"; in {_share(found, falls, fall)} another value lowers it" * bool(falls.any())
+        where = f"no lower than it began in {_share(found, idle, fall)}{other}"
         out.append(f"With the chosen {over[0]} the loss ends {where}.")
-    return at_end, idle, " ".join(out)
+    return at_end, " ".join(out)
 
 
 def _share(found: Grid, some: xarray.DataArray, of: xarray.DataArray) -> str:
@@ -252,7 +245,7 @@ def _proven(cells: pandas.DataFrame) -> pandas.Series:
 
 
 def _note(grid: Grid, found: Grid, rule: Criterion, over: tuple[str, ...], lost: int) -> str:
-    """In one sentence the choice and the data that it used; then what was left out, and its privacy."""
+    """Sentences about the choice: its data, what is equal or was left out, and its privacy."""
     cells, seeds, proven = found.cells, grid.ds.sizes["seed"], _proven(found.cells)
     kinds = "values" if len(over) == 1 else "combinations"
     names = " and ".join({"lr": "lr (step size)"}.get(name, name) for name in over)
@@ -262,10 +255,15 @@ def _note(grid: Grid, found: Grid, rule: Criterion, over: tuple[str, ...], lost:
     data = f" on {held} data" if held else " on the private data"
     data *= not rule.metric.startswith("validation_")
     most = f"the best of {cells['candidates'].max()} {kinds} of {names}{runs}"
-    reads = f"and nothing protects the {held} records"
-    reads = reads if held else "which reads exact values of the training records"
-    covered = f"; the eps of one run does not cover this choice, {reads}" * bool(proven.any())
-    said = [f"Shown is {most}, by the {rule.words}{data}{covered}"]
+    said = [f"Shown is {most}, by the {rule.words}{data}"]
+    if found.ds["equal"].any():
+        where = _share(found, found.ds["equal"] > 0, found.ds["score"])
+        first = "smallest" if all(map(grid.numeric, over)) else "first"
+        said.append(f"In {where} another is as good, and the {first} is shown")
+    if proven.any():
+        reads = f"and nothing protects the {held} records"
+        reads = reads if held else "which reads exact values of the training records"
+        said.append(f"The eps of one run does not cover this choice, {reads}")
     if lost:
         why = f"a seed diverged, or ended above {AWAY:,} times its first loss"
         out = "step size" if over == ("lr",) else kinds.removesuffix("s")
@@ -275,15 +273,14 @@ def _note(grid: Grid, found: Grid, rule: Criterion, over: tuple[str, ...], lost:
         said.append(SHARED)
     elif priced:
         every = cells["eps_of_choice"][proven]
-        eps, many = span(every, bounds=4), span(cells["candidates"][proven] * seeds)
+        eps, many = span(every, bounds=4), listed(cells["candidates"][proven] * seeds, " or ")
         each = ", which the table has of each row" * (every.nunique() > 1)
-        way = ", and with them the choice," if held else ", and no choice among them,"
-        of = " for the training records" * bool(held)
-        exact = "; losses and accuracies of the training data are exact, and no eps covers them"
-        each += exact * (measured_on(grid.about) == "training")
-        said.append(
-            f"Publishing the {many} runs of one row{way} has a proven eps of {eps}{of}{each}"
-        )
+        way, of = (", and the choice,", " for the training records") if held else ("", "")
+        said.append(f"Publishing all {many} runs of a row{way} has a proven eps of {eps}{of}{each}")
+        exact = "losses and accuracies of the training data, which are exact"
+        exact *= measured_on(grid.about) == "training"
+        if rest := " or ".join(filter(None, ["the choice" * (not held), exact])):
+            said.append(f"That eps does not cover {rest}")
     return ". ".join(said) + "."
 
 

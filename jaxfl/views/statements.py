@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -26,9 +26,7 @@ __all__ = ["cards", "trade_off"]
 
 CARD = "make one with run.privacy().card()"
 MU = "μ bounds nothing below the δ in the column after it."
-LOOSELY = (
-    "No μ is quoted where its regret, what it loses of an attacker's error rates, is above 0.01."
-)
+LOOSELY = "Regret is how far μ is off in an attacker's error rates; above 0.01, no μ is quoted."
 LEAST = 1e-4  # false positive rate that a picture shows
 
 
@@ -71,37 +69,39 @@ def _finite(value: float | None) -> float | None:
     return value if value is not None and math.isfinite(value) else None
 
 
-def trade_off(card: Card, path: str | Path | None = None, *, title: str = "") -> Figure:
+def trade_off(
+    card: Card | Mapping[str, Card], path: str | Path | None = None, *, title: str = ""
+) -> Figure:
     """The largest true positive rate at each false positive rate: proven, of the Gaussian with mu, and of
     the claimed eps, and what an audit reached.  A mu that a card does not quote is left out.  Where nothing
     is proven the picture says why, and where the runs of an audit bound no rate, a note has its eps.
-    ``path`` ends in .png, .pdf or .svg."""
-    instance("card", card, Card, f"{CARD}; jaxfl.views.cards has several in one table")
-    fpr = np.geomspace(LEAST, 1.0, 300)
+    Of several cards, each under its label, it has what is proven and what audits reached.  ``path`` ends
+    in .png, .pdf or .svg."""
+    of: Mapping[str, Card] = card if isinstance(card, Mapping) else {"": card}
+    fpr, notes, alone = np.geomspace(LEAST, 1.0, 300), list[str](), len(of) == 1
     lines = [Line("no attack", fpr, fpr, None, GREY, 2, width=0.8)]
-    if card.profile:
-        eps, delta = np.array(card.profile).T
-        lines.append(Line("proven", fpr, power_at(eps, delta, fpr)))
-        if card.quoted is not None:
-            down = f" down to δ = {number(above(card.floor))}" * (card.regret > 0)
-            label = f"Gaussian, μ = {number(above(card.mu))}{down}"
-            lines.append(Line(label, fpr, gdp_power(card.mu, fpr), None, 2, 1))
-    else:
-        lines.append(Line("nothing is proven", fpr, np.ones_like(fpr)))
-    if card.claimed is not None and math.isfinite(card.claimed):
-        claimed = power_at(np.array([card.claimed]), np.array([card.delta]), fpr)
-        lines.append(Line(f"claimed, ε = {number(card.claimed)}", fpr, claimed, None, 1, 3))
-    power = (card.audited or {}).get("power") or {}
-    if power:
-        at = Line("reached by an audit", [*power], [*power.values()], None, "#000000", "none", "o")
-        lines.append(at)
-    panel = Panel("", "false positive rate", "true positive rate", lines, True, True)
-    proven = f"ε = {number(above(card.eps))} at δ = {number(above(card.delta))} proven."
-    notes = [proven if card.profile else f"Nothing is proven: {greek(card.method)}."]
-    notes += [f"Protected: {card.neighbours}; seen: {card.seen}."] * bool(card.neighbours)
-    if card.audited is not None:
+    for i, (label, one) in enumerate(of.items()):
+        instance("card", one, Card, CARD)
+        eps, delta = np.array(one.profile or [(0.0, 1.0)]).T
+        name = label or ("proven" if one.profile else "nothing is proven")
+        lines.append(Line(name, fpr, power_at(eps, delta, fpr), None, i, i))
+        if alone and one.quoted is not None:
+            down = f" down to δ = {number(above(one.floor))}" * (one.regret > 0)
+            name = f"Gaussian, μ = {number(above(one.mu))}{down}"
+            lines.append(Line(name, fpr, gdp_power(one.mu, fpr), None, 2, 1))
+        if alone and one.claimed is not None and math.isfinite(one.claimed):
+            claimed = power_at(np.array([one.claimed]), np.array([one.delta]), fpr)
+            lines.append(Line(f"claimed, ε = {number(one.claimed)}", fpr, claimed, None, 1, 3))
+        if power := (one.audited or {}).get("power") or {}:
+            at: Any = {"color": "#000000" if alone else i, "style": "none", "marker": "o"}
+            lines.append(Line("reached by an audit", [*power], [*power.values()], **at))
+        proven = f"ε = {number(above(one.eps))} at δ = {number(above(one.delta))} proven."
+        said = [proven if one.profile else f"Nothing is proven: {greek(one.method)}."]
+        said += [f"Protected: {one.neighbours}; seen: {one.seen}."] * bool(one.neighbours)
         few = "; it has too few runs for a rate at 1 % or 0.1 % false positives" * (not power)
-        notes.append(f"Audited: {greek(card.audit())}{few}.")
+        said += [f"Audited: {greek(one.audit())}{few}."] if one.audited is not None else []
+        notes.append(f"{label}: " * bool(label) + " ".join(said))
+    panel = Panel("", "false positive rate", "true positive rate", lines, True, True)
     figure = ink.picture(title, [[panel]], notes)
     if path is not None:
         ink.write(figure, Path(path))

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 import numpy as np
 
 from jaxfl.core import display
-from jaxfl.core.display import greek, plain
+from jaxfl.core.display import between, greek, plain
 from jaxfl.core.errors import printable, require
 from jaxfl.core.links import Links
 from jaxfl.core.params import choice
@@ -25,7 +25,7 @@ from jaxfl.core.progress import plural
 from jaxfl.privacy.claims import above, understates
 from jaxfl.views.cells import IN_SHORT, WORTH, Array, Grid, is_sweep, over_seeds, relabelled, used
 from jaxfl.views.selection import Criterion, criterion_of, publishing
-from jaxfl.views.words import estimate, number, prefix, span
+from jaxfl.views.words import estimate, listed, number, prefix, span
 
 if TYPE_CHECKING:
     import pandas
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 __all__ = ["Column", "Estimate", "Table", "by_rows", "compare", "remarks", "table", "to_target"]
 
 IN_CARD = {"mu": "μ", "tpr_at_0.01": "TPR at 1 % FPR", "tpr_at_0.001": "TPR at 0.1 % FPR"}
-MU = "μ bounds nothing below δ, and is left out where it loses more than 0.01 of an attacker's error rates."
+MU = "μ bounds nothing below δ. It is left out where an attacker's error rates are off by more than 0.01."
 WIDTH = 10_000  # of a table in a file: no line is broken
 SHOWN = ("loss", "accuracy", "test_accuracy")  # where a sweep has them
 FLAG = "claim < proven"
@@ -48,7 +48,6 @@ SPENT = ("messages", "uplink_bits", "downlink_bits", "gradients")
 LEFT_OUT = ("eps", "delta", "noise_constant")  # the proven eps follows from them
 SAME = {"protects": "protection", "delta_of_eps": "δ", "level": "ε"}
 ROWS = 200  # that a notebook shows
-LISTED = 4  # cells of one side alone that a note names
 
 
 class Estimate(NamedTuple):
@@ -133,16 +132,13 @@ class Table(NamedTuple):
         from rich.table import Table as Rows
         from rich.text import Text
 
-        named = any(column.heading for column in self.columns)
+        columns, named = self._starred(), any(column.heading for column in self.columns)
         grid = Rows(box=None, pad_edge=False, header_style="bold", show_header=named)
-        if self.best:
-            grid.add_column("", no_wrap=True)
-        for column in self.columns:
+        for column in columns:
             heading, style = Text(plain(column.heading)), "red" * column.alarm
             grid.add_column(heading, justify=column.side, style=style)
-        for i, words in enumerate(self._rows()):
-            star, style = ("*", "bold") if i in self.best else ("", "")
-            grid.add_row(*[star] * bool(self.best), *map(Text, words), style=style)
+        for i, words in enumerate(_rows(columns)):
+            grid.add_row(*map(Text, words), style="bold" * (i in self.best))
         if self.title:
             console.print(Text(plain(self.title), "bold"))
         narrow, options = console.width, console.options.update(width=WIDTH)
@@ -189,13 +185,14 @@ class Table(NamedTuple):
         """A ``tabular`` for the package booktabs; names of the best rows are bold, notes are comments.
 
         ``columns`` are names as in CSV; by default a comment has those whose rows are equal, and the names
-        of details, such as claimed eps and states.
+        of details, such as claimed eps and states, and where each row has proven the eps of the axis, one
+        column has both.
         """
-        equal = {c.name: len(c.values) > 1 == len({*c.words()}) for c in self.columns}
-        left = [c for c in self.columns if columns is None and (c.aside or equal[c.name])]
-        if len(left) >= len(self.columns) - 1:  # names alone would be left
-            left = []
-        shown = self.only(columns or [c.name for c in self.columns if c not in left])
+        base = self if columns else self._one_eps()
+        equal = {c.name: len(c.values) > 1 == len({*c.words()}) for c in base.columns}
+        left = [c for c in base.columns if columns is None and (c.aside or equal[c.name])]
+        left *= len(left) < len(base.columns) - 1  # else names alone would be shown
+        shown = base.only(columns or [c.name for c in base.columns if c not in left])
         same = ", ".join(f"{c.heading} = {c.words()[0]}" for c in left if equal[c.name])
         named = ", ".join(c.name for c in left if not equal[c.name])
         held = [f"In all rows: {same}."] * bool(same)
@@ -204,7 +201,7 @@ class Table(NamedTuple):
         head = " & ".join(_latex(column.heading) for column in shown.columns) + r" \\"
         lines = [f"% {plain(note)}" for note in (self.title, *held, *self.notes) if note]
         lines += [rf"\begin{{tabular}}{{{sides}}}", r"\toprule", head, r"\midrule"]
-        for i, words in enumerate(shown._rows()):
+        for i, words in enumerate(_rows(shown.columns)):
             cells = [_latex(greek(word)) for word in words]
             if i in self.best:  # a name alone: a bold number would be the best of its column
                 name = next((cell for cell in cells if cell[:1].isalpha()), "")
@@ -212,31 +209,41 @@ class Table(NamedTuple):
             lines.append(" & ".join(cells) + r" \\")
         return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"]) + "\n"
 
+    def _one_eps(self) -> Table:
+        """The proven eps in place of the axis eps, where each row has proven what it asked for."""
+        known: dict[str, Any] = {column.name: column for column in self.columns}
+        asked, proven = (known[n].values if n in known else () for n in ("eps", "proven_eps"))
+        pairs = [*zip(asked, proven, strict=False)]
+        met = [a is None if isinstance(p, str) else 0 <= (a or 0) - p < p / 100 for a, p in pairs]
+        if not (met and all(met)):
+            return self
+        values, head = [p if a is None else a for a, p in pairs], f"proven {known['eps'].heading}"
+        known["eps"] = known["eps"]._replace(heading=head, values=values, bound=True)
+        return self._replace(columns=tuple(c for n, c in known.items() if n != "proven_eps"))
+
     def _repr_html_(self) -> str:
-        drawn = bool(self.curves)
-        heads = [""] * bool(self.best) + [column.heading for column in self.columns]
-        heads += ["loss against rounds"] * drawn
-        ends = [[display.sparkline(curve, "loss against rounds")] for curve in self.curves[:ROWS]]
-        rows = [
-            [*["*" * (i in self.best)] * bool(self.best), *map(greek, words)]
-            for i, words in enumerate(self._rows())
-        ]
-        shown = [[*row, *end] for row, end in zip(rows, ends or [[]] * len(rows), strict=False)]
+        columns, last = self._starred(), "loss against rounds"
+        heads = [*(column.heading for column in columns), *[last] * bool(self.curves)]
+        rows = [[*map(greek, words)] for words in _rows(columns)]
+        for row, curve in zip(rows[:ROWS], self.curves, strict=False):
+            row.append(display.sparkline(curve, last))
         more = len(rows) - ROWS
-        notes = [f"{plural(more, 'more row')}: see to_pandas()."] * (more > 0) + [
-            *map(greek, self.notes)
-        ]
-        return display.table(self.title, shown[:ROWS], heads, notes=notes, bold=self.best)
+        left = [f"{plural(more, 'more row')}: see to_pandas()."] * (more > 0)
+        notes = [*left, *map(greek, self.notes)]
+        return display.table(self.title, rows[:ROWS], heads, notes=notes, bold=self.best)
 
     def markdown(self) -> str:
         """The rows alone."""
         heads = [printable(column.heading) for column in self.columns]
-        lines = [heads, ["---"] * len(heads), *self._rows()]
+        lines = [heads, ["---"] * len(heads), *_rows(self.columns)]
         cells = [[word.replace("|", "\\|") for word in line] for line in lines]
         return "".join(f"| {' | '.join(line)} |\n" for line in cells)
 
-    def _rows(self) -> list[tuple[str, ...]]:
-        return list(zip(*(column.words() for column in self.columns), strict=True))
+    def _starred(self) -> tuple[Column, ...]:
+        if not self.best:
+            return self.columns
+        stars = ["*" * (i in self.best) for i in range(len(self.columns[0].values))]
+        return Column("", "", stars), *self.columns
 
     def _columns(self) -> dict[str, list[Any]]:
         columns: dict[str, list[Any]] = {}
@@ -248,6 +255,10 @@ class Table(NamedTuple):
         if self.best:
             columns["best"] = [i in self.best for i in range(len(self.columns[0].values))]
         return columns
+
+
+def _rows(columns: Sequence[Column]) -> list[tuple[str, ...]]:
+    return list(zip(*(column.words() for column in columns), strict=True))
 
 
 def by_rows(heads: Mapping[str, str], rows: Sequence[Sequence[Value]]) -> tuple[Column, ...]:
@@ -267,14 +278,10 @@ MATH = {
     "ε": r"\varepsilon", "ω": r"\omega", "δ": r"\delta", "σ": r"\sigma", "γ": r"\gamma", "μ": r"\mu",
     "∇": r"\nabla", "∞": r"\infty",
 }  # fmt: skip
-ESCAPES: dict[str, Any] = {
-    **{sign: f"\\{sign}" for sign in "&%$#_{}"},
-    **{sign: f"${math}$" for sign, math in MATH.items()},
-    "\\": r"\textbackslash{}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "–": "--",
-}
+ESCAPES: dict[str, Any] = {sign: f"\\{sign}" for sign in "&%$#_{}"} | {"–": "--"}
+ESCAPES |= {sign: f"${math}$" for sign, math in MATH.items()}
+NAMED = {"\\": "backslash", "~": "asciitilde", "^": "asciicircum"}
+ESCAPES |= {sign: rf"\text{name}{{}}" for sign, name in NAMED.items()}
 QUANTITY = re.compile(r"-?[\d.]+(e-?\d+)?( ± -?[\d.]+(e-?\d+)?)?")
 
 
@@ -346,17 +353,14 @@ def _axes(grid: Grid) -> list[Column]:
     chosen = [name.removeprefix("chosen_") for name in cells if name.startswith("chosen_")]
     best = "best " * bool(chosen and cells["candidates"].max() > 1)
     heads |= {f"chosen_{name}": f"{best}{grid.short(name)}" for name in chosen}
-    if "used_omega" in cells:  # 0 is that of no compressor
-        cells = cells.assign(used_omega=cells["used_omega"].where(cells["used_omega"] > 0))
-    swept = {*grid.axes, *chosen}
-    for name in ("lr", *(() if swept & {"k", "omega", "share"} else ("k", "omega"))):
-        if name not in swept and f"used_{name}" in cells and cells[f"used_{name}"].notna().any():
-            of = f" of {grid.about['facts'].get('d', 'd')}" * (name == "k")
-            heads[f"used_{name}"] = grid.short(name) + of
-    return [
-        Column(name, head, _known(cells[name]), aside=name in ("used_k", "used_omega"))
-        for name, head in heads.items()
-    ]
+    rates = used(cells).filter([] if "lr" in (*grid.axes, *chosen) else ["lr"])
+    sizes, d = grid.sizes(), grid.about["facts"].get("d", "d")
+    each = rates.dropna(axis="columns", how="all").join(sizes)
+    heads |= {f"used_{n}": grid.short(str(n)) + f" of {d}" * (n == "k") for n in each}
+    cells = cells.assign(**each.add_prefix("used_"))
+    # where a row has k or levels, omega follows from them
+    left = {"used_omega"} - {"used_omega" for count in sizes.count(axis="columns") if count == 1}
+    return [Column(n, head, _known(cells[n]), aside=n in left) for n, head in heads.items()]
 
 
 def _known(values: pandas.Series) -> list[Value]:
@@ -387,9 +391,8 @@ def _privacy(grid: Grid, card: bool) -> list[Column]:
     out = [Column("claimed_eps", "claimed ε", claimed, aside=True)]
     out.append(Column("proven_eps", "proven ε", kept, bound=True))
     if grid.about.get("selection", {}).get("priced"):  # of all runs among which one was chosen
-        out.append(
-            Column("eps_of_choice", "ε of all runs", _known(cells["eps_of_choice"]), bound=True)
-        )
+        every = _known(cells["eps_of_choice"])
+        out.append(Column("eps_of_choice", "ε of all runs", every, bound=True))
     stated = [name for name in IN_CARD if card and name in cells]
     out += [Column(name, IN_CARD[name], _known(cells[name]), bound=True) for name in stated]
     out.append(Column("protects", "protects", _protected(cells), aside=True))
@@ -419,8 +422,9 @@ def _alarms(cells: pandas.DataFrame) -> dict[str, tuple[Array, str]]:
     less = np.asarray(understates(cells["claimed_eps"].to_numpy(), proven))
     none = np.isinf(proven)
     above = cells["flag"].to_numpy() & ~less & ~broken
-    norm = f"{cells['broken'].max():.4g}"
-    longest = f"an example's gradient has norm {norm} at x0, above gradient_bound"
+    longest = (
+        f"an example's gradient has norm {cells['broken'].max():.4g} at x0, above gradient_bound"
+    )
     return {
         FLAG: (less & ~none, RULE + read(less & ~none)),
         UNPROVEN: (less & none, "do not rely on the claimed eps, which nothing proves"),
@@ -429,14 +433,12 @@ def _alarms(cells: pandas.DataFrame) -> dict[str, tuple[Array, str]]:
     }
 
 
-def _targets(grid: Grid, reached: Mapping[Any, xarray.DataArray]) -> list[Column]:
-    out = []
+def _targets(grid: Grid, reached: Mapping[Any, xarray.DataArray]) -> Iterator[Column]:
     for name, values in reached.items():
         here, unit = grid.cells[name], values.attrs["units"]
         scale, unit = prefix(here, unit) if unit == "bit" else (1.0, unit * (unit == "s"))
         head = values.attrs["long_name"] + f" ({unit})" * bool(unit)
-        out.append(Column(str(name), head, _known(here), scale))
-    return out
+        yield Column(str(name), head, _known(here), scale)
 
 
 def _fates(grid: Grid) -> list[Column]:
@@ -454,8 +456,8 @@ def _fates(grid: Grid) -> list[Column]:
             return f"{cell['lost']} of {seeds} seeds diverged" if seeds > 1 else "diverged"
         return ", ".join(words for name, words in WARNED.items() if cell.get(name, 0) > 0)
 
-    seeds = grid.ds.sizes["seed"]
-    words = [fate(cell) for cell in grid.cells.to_dict("records")]
+    seeds, idle = grid.ds.sizes["seed"], grid.cells.index.isin(grid.idle().index)
+    words = [fate(cell) for cell in grid.cells.assign(idle=idle).to_dict("records")]
     return [Column("state", "state", words, alarm=True, aside=True)] if any(words) else []
 
 
@@ -463,13 +465,13 @@ def _fates(grid: Grid) -> list[Column]:
 
 
 def _best(grid: Grid, rule: Criterion) -> tuple[frozenset[int], str]:
-    """The first best row of each group that has a choice, and what the groups are."""
+    """The best row of each group that has a choice, or all that equal it, and what the groups are."""
     # the same eps is worth more against one who sees more, and with a smaller delta
     cells, groups = grid.cells.reset_index(drop=True), [*grid.groups(), *WORTH]
     means = [value.mean * rule.sign for value in estimates(grid.ends(rule.metric))]
     judged = cells.assign(judged=means).dropna(subset="judged")
     apart = judged.groupby(groups, dropna=False, sort=False)["judged"]
-    best = frozenset(rows.idxmin() for _, rows in apart if len(rows) > 1)
+    best = frozenset(i for _, own in apart if len(own) > 1 for i in own.index[own == own.min()])
     differ = (n for n in groups if cells[n].nunique(n in WORTH) > 1)
     same = " and ".join(dict.fromkeys(SAME.get(name) or grid.short(name) for name in differ))
     return best, f"the rows with the same {same}" if same else "all rows"
@@ -510,17 +512,14 @@ def to_target(
     reached = rule.sign * series[rule.metric] <= rule.sign * target  # False for NaN
     spent = series.isel(round=reached.argmax("round")).where(reached.any("round"))
     rounds = spent["round"].where(reached.any("round"))
-    costs = {  # with their names in words, and their units
-        "rounds": (rounds, "rounds", "round"),
-        "uplink_bits": (spent["uplink_bits"], "uplink", "bit"),
-        "gradients": (spent["gradients"], "gradients", "gradient"),
-    }
+    costs = {"rounds": rounds, **{name: spent[name] for name in ("uplink_bits", "gradients")}}
+    named = {"uplink_bits": ("uplink", "bit"), "seconds": ("time", "s")}
     if links is not None:
-        seconds = _seconds(series.where(ds["round"] <= rounds), ds["n"], links)
-        costs["seconds"] = (seconds, "time", "s")
+        costs["seconds"] = _seconds(series.where(ds["round"] <= rounds), ds["n"], links)
     words = f"{rule.metric.replace('_', ' ')} {'≤' if rule.sign > 0 else '≥'} {target:.4g}"
     out = xarray.Dataset(coords={axis: ds[axis] for axis in grid.axes})
-    for name, (values, what, unit) in costs.items():
+    for name, values in costs.items():
+        what, unit = named.get(name, (name, name.removesuffix("s")))
         values = values.drop_vars("round", errors="ignore").transpose(*grid.axes)
         out[f"{name}_to_target"] = values.assign_attrs(units=unit, long_name=f"{what} to {words}")
     return out
@@ -574,15 +573,13 @@ def compare(
     require(len(pairs), none, lambda: f"their values of {', '.join(common)} differ")
     for grid, name, places in sides:
         if len(left := grid.cells.drop(places)):
-            notes.append(f"Only in {name}: {_listed(grid, left[common])}.")
+            notes.append(f"Only in {name}: {grid.listed(left[common])}.")
     one, two = (dataclasses.replace(g, cells=g.cells.loc[places]) for g, _, places in sides)
     varied = [axis for axis in common if one.cells[axis].nunique(dropna=False) > 1]
     heads = {axis: one.short(axis) for axis in varied} | {"metric": "metric"}
     heads |= {f"a {names[0]}": names[0], f"b {names[1]}": names[1], "difference": "difference"}
     # both sides share the draws of each seed
-    draws = [
-        (g.about["paired"], g.about["settings"]["key"], g.ds["seed"].values.tolist()) for g in both
-    ]
+    draws = [(g.about["paired"], g.about["settings"]["key"], [*g.ds["seed"].values]) for g in both]
     paired = bool(draws[0][0] and draws[0] == draws[1])
     lines = [_measured(one, two, name, paired) for name in [*shown, "uplink_bits"]]
     lines += _guarantees(one.cells, two.cells)
@@ -621,15 +618,6 @@ def _keys(grid: Grid, common: list[str]) -> pandas.DataFrame:
     return labels.agg("; ".join, axis="columns").rename("key").reset_index()
 
 
-def _listed(grid: Grid, left: pandas.DataFrame) -> str:
-    def words(labels: Mapping[Any, Any]) -> str:
-        return ", ".join(grid.label(name, v) for name, v in labels.items() if v is not None)
-
-    more = len(left) - LISTED
-    listed = "; ".join(map(words, left[:LISTED].to_dict("records")))
-    return listed + f"; and {more} more" * (more > 0)
-
-
 def _measured(a: Grid, b: Grid, name: str, paired: bool) -> list[tuple[Value, ...]]:
     """Of every cell the metric's name, both sides and the difference."""
     words, by = name.replace("_", " "), 1.0
@@ -654,18 +642,15 @@ def _guarantees(a: pandas.DataFrame, b: pandas.DataFrame) -> list[list[tuple[Val
     noise = (a["noisy"].to_numpy() | b["noisy"].to_numpy()).tolist()
     eps = [[*map(eps_words, c["noisy"], c["proven_eps"], c["stated"])] for c in (a, b)]
     deltas, whose = [_known(c["delta_of_eps"]) for c in (a, b)], [*map(_protected, (a, b))]
-    alike = [d == e and p == q for d, e, p, q in zip(*deltas, *whose, strict=True)]
-    known = [isinstance(x, float) and isinstance(y, float) for x, y in zip(*eps, strict=True)]
-    pairs = zip(*eps, alike, known, strict=True)
-    margins = [y - x if same and known else None for x, y, same, known in pairs]
-    blank = [None] * len(alike)
-    lines: dict[str, Sequence[Sequence[Value]]] = {"proven eps": (*eps, margins)}
-    lines |= {"delta": (*deltas, blank)} if deltas[0] != deltas[1] else {}
-    lines |= {"protects": (*whose, blank)} if whose[0] != whose[1] else {}
-    return [
-        [(name, *line) if noisy else () for noisy, *line in zip(noise, *of, strict=True)]
-        for name, of in lines.items()
-    ]
+    margins = list[Value]()
+    for x, y, d, e, p, q in zip(*eps, *deltas, *whose, strict=True):
+        known = isinstance(x, float) and isinstance(y, float) and (d, p) == (e, q)
+        margins.append(y - x if known else None)
+    lines: dict[str, Any] = {"proven eps": (*eps, margins)}
+    for name, of in (("delta", deltas), ("protects", whose)):
+        lines |= {name: (*of, [None] * len(noise))} if of[0] != of[1] else {}
+    each = {name: zip(noise, *of, strict=True) for name, of in lines.items()}
+    return [[(name, *line) if noisy else () for noisy, *line in of] for name, of in each.items()]
 
 
 def _protections(a: Grid, b: Grid, names: tuple[str, str]) -> list[str]:
@@ -691,9 +676,9 @@ def _named(grid: Grid, checked: bool) -> dict[str, str]:
     """Settings by their words; data with a checksum where the other's has the same salt, and how they are
     split."""
     named, facts = grid.about["settings"], grid.about["facts"]
-    records = f"{span([facts['m'], facts['m_max']])} records each" if "m_max" in facts else ""
+    records = f"{between(facts['m'], facts['m_max'])} records each" if "m_max" in facts else ""
     checksum = f"checksum {named.get('data')}" * checked
-    split = (named.get("partition"), f"{span(grid.cells['n'])} clients", records, checksum)
+    split = (named.get("partition"), f"{listed(grid.cells['n'])} clients", records, checksum)
     return {
         **{name: named.get(name) for name in ("algorithm", "problem", "model", "dtype")},
         "noise": grid.about.get("noise"),

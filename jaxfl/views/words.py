@@ -9,8 +9,9 @@ import numpy as np
 
 from jaxfl.privacy.claims import above
 
-__all__ = ["NAMES", "SYMBOLS", "estimate", "in_units", "number", "prefix", "span"]
+__all__ = ["NAMES", "SYMBOLS", "estimate", "in_units", "listed", "number", "prefix", "span"]
 
+FEW = 3  # values that a note names
 SYMBOLS = {"eps": "ε", "omega": "ω", "delta": "δ", "sigma": "σ", "shift": "γ"}
 NAMES = {
     "lr": "step size", "clip": "clip bound", "clip_by": "clip by", "share": "share of bits",
@@ -26,8 +27,10 @@ for of, who in OF.items():
 PREFIXES = {1e15: "P", 1e12: "T", 1e9: "G", 1e6: "M", 1e3: "k", 1.0: "", 1e-3: "m", 1e-6: "µ"}
 
 
-def number(value: float, digits: int = 4) -> str:
-    """Four significant digits, without an exponent where possible; – for NaN."""
+def number(value: float | str, digits: int = 4) -> str:
+    """Four significant digits, without an exponent where possible; – for NaN; a text as it is."""
+    if isinstance(value, str):
+        return value
     value = float(value)
     if not math.isfinite(value):
         return "–" if math.isnan(value) else "∞" if value > 0 else "−∞"
@@ -37,9 +40,16 @@ def number(value: float, digits: int = 4) -> str:
 
 def span(values: Any, *, bounds: int = 0) -> str:
     """The smallest to the largest of some numbers; upper bounds are rounded up to ``bounds`` digits."""
-    ends = [float(np.min(values)), float(np.max(values))]
-    low, high = (number(above(v, bounds), bounds) if bounds else number(v, 3) for v in ends)
-    return low if low == high else f"{low} to {high}"
+    return listed([np.min(values), np.max(values)], " to ", bounds=bounds)
+
+
+def listed(values: Any, last: str = " and ", *, bounds: int = 0) -> str:
+    """Texts, or a few numbers in ascending order, such as "1, 4 and 8"; of more, their :func:`span`."""
+    each = np.unique(values).tolist()
+    words = (number(above(v, bounds), bounds) if bounds else number(v, 3) for v in each)
+    *first, end = dict.fromkeys(words)
+    few = len(first) < FEW or isinstance(each[0], str)
+    return last.join([", ".join(first), end][not first :]) if few else span(values, bounds=bounds)
 
 
 def estimate(mean: float, error: float, digits: int = 4) -> tuple[str, str]:

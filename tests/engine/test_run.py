@@ -277,7 +277,7 @@ TAUGHT_NOTHING = [
     ({"lr": 0.1}, ""),
     (
         {"lr": 0.1, "delta": 0.5},
-        r"delta = 0.5 is at least 1/m = 0\.\d+, .* take a delta well below it",
+        r"delta = 0.5 is at least 1/m = 0\.\d+, which allows the release of one .* random: take a delta",
     ),
     ({"lr": 0.1, "delta": 0.5, "sigma": 0.0}, ""),
 ]

@@ -147,7 +147,7 @@ def test_what_is_chosen_is_drawn(drawn: dict[str, Figure]) -> None:
     assert "Best step size by training loss: 1.\n" in words(shown["curves-loss"])
     two = grids.grid({"eps": (1.0, 5.0), "lr": (0.1, 1.0)})
     two["loss"][{"algorithm": 0, "lr": 0}] = 0.0
-    several = "0.1 to 1, one for each setting (soteriafl_sgd); 1 (ldp_sgd)."
+    several = "0.1 at ε = 1, 1 at ε = 5 (soteriafl_sgd); 1 (ldp_sgd)."
     for eps, says in ((slice(None), "0.1 (soteriafl_sgd); 1 (ldp_sgd)."), ([1], several)):
         two["loss"][{"algorithm": 0, "lr": 1, "eps": eps}] = -1.0 if says == several else 1.0
         under = jaxfl.views.figures(two, choose_by="loss", only="front-loss")["front-loss"].texts
@@ -224,12 +224,46 @@ def test_an_eps_that_is_not_proven_is_only_claimed(drawn: dict[str, Figure]) -> 
     draw(ds, ".")
     titles = [ax.get_title() for ax in panels(drawn["curves-loss"])[:2]]
     assert titles == ["ε = 1 (asked for)", "ε = 5"]
-    said = "soteriafl_sgd: no ε proven; its paper's formula gives 1 to 5."
+    said = "soteriafl_sgd: no ε proven; its paper's formula gives 1 and 5."
     assert said in words(drawn["map-loss"])
     ds = grids.grid({"eps": (1.0, 5.0), "omega": (1.0, 9.0)})
     draw(ds.assign(proven_eps=1.05 * ds["proven_eps"]), ".")
-    said = "soteriafl_sgd: ε = 1.05 to 5.25 proven; its paper's formula gives 0.952 to 4.76 for ε = 1.05"
-    assert said in words(drawn["front-loss"])
+    given = "its paper's formula gives 0.952 for ε = 1.05 and 4.76 for ε = 5.25"
+    assert f"soteriafl_sgd: ε = 1.05 and 5.25 proven; {given}." in words(drawn["front-loss"])
+
+
+def test_a_loss_that_did_not_fall_is_named(drawn: dict[str, Figure]) -> None:
+    """Chosen or not; of settings without a final value nothing is said."""
+    ds = grids.grid({"eps": (1.0, 5.0), "lr": (0.1, 0.3)}, diverged={"eps": 5.0, "lr": 0.1})
+    draw(ds, ".", choose_by="none")
+    assert "did not fall" not in words(drawn["curves-loss"])
+    ds["loss"][{"algorithm": 1, "eps": 0, "round": 0}] = 0.1
+    each = "ldp_sgd, ε = 1, step size = 0.1; ldp_sgd, ε = 1, step size = 0.3."
+    for choice, which in (("none", each), ("auto", "ldp_sgd, ε = 1.")):
+        draw(ds, ".", choose_by=choice)
+        for name, figure in drawn.items():
+            below = figure.texts[-1].get_text().replace("\n", " ")
+            assert f"The loss did not fall: {which}" in below, name
+
+
+def test_compression_without_an_axis_is_named(drawn: dict[str, Figure]) -> None:
+    """For each algorithm that has it, or for each compressor."""
+    ds = grids.grid({"eps": (1.0, 5.0), "compressor": ("qsgd", "natural")}, static=("compressor",))
+    sent = xarray.zeros_like(ds["used_omega"]).where(ds["algorithm"] == "ldp_sgd", 9.0)
+    levels = sent.where((sent > 0) & (ds["compressor"] == "qsgd")) / 3
+    named = {"used_omega": sent, "used_levels": levels}
+    one = ds.assign(named).isel(compressor=0, drop=True)
+    about = results.config(one)
+    del about["axes"]["compressor"]
+    for some, said in (
+        (ds.assign(named), "qsgd (levels = 3, ω = 9); natural (ω = 9)"),
+        (changed(one, axes=about["axes"]), "soteriafl_sgd (levels = 3, ω = 9)"),
+    ):
+        draw(some, ".")
+        assert all(f"Compression: {said}." in str(f.get_label()) for f in drawn.values())
+        drawn.clear()
+    draw(grids.grid(), ".")
+    assert "Compression" not in words(drawn["curves-loss"])
 
 
 def squares(ax: Any) -> dict[tuple[float, float], str]:
@@ -618,6 +652,8 @@ def test_data_are_drawn_as_they_are(ds: xarray.Dataset) -> None:
         np.testing.assert_array_equal(line.get_ydata(), ds[name])
         scale = 1000 if x == "uplink_bits" else 1
         np.testing.assert_allclose(line.get_xdata(), ds[x] / scale)
+    ends = [ax.get_subplotspec().get_position(figure).x1 for ax in figure.axes]
+    assert ends[1] == ends[2] > ends[0]  # two columns, and no empty place
     text = words(figure)
     assert "soteriafl_sgd: logistic on data, 5 clients" in text
     assert ", δ = 0.001 proven" in text
@@ -757,6 +793,13 @@ def test_a_trade_off_has_proof_claim_and_audit(tmp_path: Path) -> None:
     less = Event(event.sampling, event.sensitivity, event.sigma / 1.00006, 20)
     few = jaxfl.views.trade_off(card(less, 1e-5))
     assert legend(few) == ["no attack", "proven", "Gaussian, μ = 2.001"]  # all end in one corner
+    both = jaxfl.views.trade_off({"mine": found, "other": card(NoClaim("it is"), 1e-5)})
+    assert legend(both) == ["no attack", "mine", "reached by an audit", "other"]
+    _, mine, point, other = panels(both)[0].get_lines()
+    np.testing.assert_array_equal(mine.get_ydata(), proven.get_ydata())
+    assert point.get_color() == mine.get_color() != other.get_color()
+    assert (other.get_ydata() == 1).all()
+    assert "other: Nothing is proven: no privacy claim: it is." in words(both).replace("\n", " ")
 
 
 def test_a_trade_off_says_that_nothing_is_proven_and_why_an_audit_has_no_rate() -> None:

@@ -97,7 +97,10 @@ def test_what_is_best(ds: xarray.Dataset) -> None:
     least = select(ties, over=("lr", "batch")).ds
     assert least["chosen_lr"].values.tolist() == [0.1, 0.1]
     assert least["chosen_batch"].values.tolist() == [8.0, 8.0]
+    said = "In 2 of 2 rows another is as good, and the smallest is shown. "
+    assert said in select(ties, over=("lr", "batch")).note
     words = grids.grid({"eps": (1.0,), "lr": ("cosine:0.3", "0.1")}, algorithms=("ldp_sgd",))
+    assert "In the only row another is as good, and the first is shown" in select(words).note
     words["loss"][..., 1, :, :] /= 2
     assert select(words).ds["chosen_lr"].values.tolist() == [["0.1"]]
     # ldp_sgd has no omega: its 3 step sizes were compared, not 6, and it chose none
@@ -129,6 +132,7 @@ def test_a_choice_is_within_one_eps() -> None:
     """The best row of a table, too; noise of one asked eps competes if that is proven."""
     ds = grids.grid({"sigma": (0.5, 1.0), "lr": (0.1, 0.3)}, algorithms=("ldp_sgd",))
     one, proven = ds["flag"] * 0 + 1, ds["proven_eps"] * 2 / ds["sigma"]
+    ds["loss"] = ds["loss"] * ds["sigma"]
     ds = ds.assign(proven_eps=proven, protects=one, used_eps=3.0 * one)
     said = "0.5 .eps = 4, record, messages. and 1.0 .eps = 3, record, messages., whose eps are"
     refused(lambda: select(ds, over=["sigma"]), said)
@@ -227,10 +231,10 @@ def test_the_price_of_choosing_is_said() -> None:
     assert chosen.candidates == 3
     assert chosen.note == (
         "Shown is the best of 3 values of lr (step size) with 3 seeds each, by the lowest final "
-        "loss on the private data; the eps of one run does not cover this choice, which reads exact "
-        "values of the training records. Publishing the 9 runs of one row, and no choice among them, "
-        "has a proven eps of 9 to 45, which the table has of each row; losses and accuracies of the "
-        "training data are exact, and no eps covers them."
+        "loss on the private data. The eps of one run does not cover this choice, which reads exact "
+        "values of the training records. Publishing all 9 runs of a row has a proven eps of 9 to 45, "
+        "which the table has of each row. That eps does not cover the choice or losses and accuracies "
+        "of the training data, which are exact."
     )
     rows = table(chosen.ds).facts()["rows"]
     assert [row["eps_of_choice"] for row in rows] == [9 * row["proven_eps"] for row in rows]
@@ -239,14 +243,14 @@ def test_the_price_of_choosing_is_said() -> None:
         held = select(
             ds.assign(validation_loss=ds["test_loss"]), f"{name}_loss", allow_test=True
         ).note
-        said = f"not cover this choice, and nothing protects the {name} records. Publishing the 9 runs of"
-        assert (
-            f"{said} one row, and with them the choice, has a proven eps of 9 to 45 for the train"
-            in held
+        said = f"not cover this choice, and nothing protects the {name} records. Publishing all 9 runs of"
+        assert f"{said} a row, and the choice, has a proven eps of 9 to 45 for the train" in held
+        assert held.endswith(
+            "not cover losses and accuracies of the training data, which are exact."
         )
     paired = grids.grid().assign(validation_loss=ds["test_loss"])
     said = (
-        "the eps of one run does not cover this choice, and nothing protects the validation records"
+        "The eps of one run does not cover this choice, and nothing protects the validation records"
     )
     assert said in select(paired).note
     assert results.config(chosen.ds)["selection"]["note"] == chosen.note
@@ -254,10 +258,7 @@ def test_the_price_of_choosing_is_said() -> None:
     assert "eps" not in select(grids.grid({"lr": RATES}, algorithms=("fedsgd",))).note
     assert select(ds, over=()).note == ""
     two = grids.grid({"lr": RATES, "shift": (0.1, 0.5)}, paired=False)
-    assert (
-        "Publishing the 18 runs of one row, and no choice among them, has a proven eps of 18"
-        in select(two).note
-    )
+    assert "Publishing all 18 runs of a row has a proven eps of 18" in select(two).note
     for some in (two, restrict(ds, {"lr": [0.1, 0.3]})):
         assert "Publishing" not in select(some, over=("lr",)).note
     ds["proven_eps"][:], ds["eps_of_choice"][:] = np.inf, np.inf
