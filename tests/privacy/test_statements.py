@@ -246,6 +246,9 @@ def test_a_card_says_what_it_rests_on(key: jax.Array, shell: Shell) -> None:
     found = run.privacy().card()
     assert found.eps == run.privacy().proven == pytest.approx(2.0)
     assert "the noise's key or seed is secret" in str(found)
+    left = dict(found.lines())["leaves out"]
+    for words in ("tuning included", "metrics of the training data, which are exact", "rounding"):
+        assert words in left
     facts = json.loads(json.dumps(found.facts()))
     assert facts["profile"]["eps"][-1] == pytest.approx(2.0)
     words = (
@@ -273,6 +276,12 @@ def test_a_card_takes_an_audit_of_its_own_mechanism_alone(key: jax.Array) -> Non
     same = jaxfl.audit("ldp_gd", eps=4.0, **attack)
     found = report.card(audited=same)
     assert f"eps at least {same.lower:.4g}" in str(found)
+    for lower in (same.plain, same.plain + 0.1):  # what no condition limits, and what one does
+        condition = (
+            ", if only the amount of noise differs"
+            in report.card(audited=same._replace(lower=lower)).audit()
+        )
+        assert condition == (lower > same.plain)
     assert "REFUTES" not in str(found)
     better = report.card(audited=same._replace(needed=5.0))
     assert "it REFUTES the eps that is proven" in better.audit()

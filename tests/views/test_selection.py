@@ -10,6 +10,7 @@ import pytest
 import xarray
 from told import refusals, refused
 
+import jaxfl
 from jaxfl.core.links import Links
 from jaxfl.engine import results
 from jaxfl.views.cells import final, over_seeds, restrict
@@ -82,6 +83,19 @@ def test_the_best_step_size(ds: xarray.Dataset, eps: float, rounds: int, omega: 
     assert float(cell["score_error"]) == pytest.approx(scores[best] * spread, rel=1e-9)
     assert int(cell["candidates"]) == 3
     assert float(cell["used_lr"]) == best
+
+
+@pytest.mark.plain
+@pytest.mark.parametrize("rates", [(0.1, 0.3), (0.1,)])
+def test_one_given_step_size_is_not_called_best(rates: tuple[float, ...]) -> None:
+    chosen = select(grids.grid({"eps": (1.0, 5.0), "lr": rates}), over=["lr"]).ds
+    (head,) = (column.heading for column in table(chosen).columns if column.name == "chosen_lr")
+    drawn = jaxfl.views.figures(chosen, only="curves-loss")["curves-loss"]
+    several = len(rates) > 1
+    assert (head, "Best step size" in str(drawn.get_label())) == (
+        "best lr" if several else "lr",
+        several,
+    )
 
 
 def test_what_is_best(ds: xarray.Dataset) -> None:

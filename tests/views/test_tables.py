@@ -275,6 +275,7 @@ def test_latex_has_the_columns_that_are_named_or_that_differ() -> None:
     one = Table("t", tuple(c._replace(values=c.values[:1]) for c in found.columns))
     assert r"a & $\delta$ & b \\" in one.latex()  # a single row has all
     refused(lambda: found.latex(["B"]), "columns = 'B' must be one of a, d, b, state")
+    assert [*found.only(["b", "state"]).columns[1].values] == ["", ""]  # nothing diverged
 
 
 def test_bounds_are_rounded_up_also_in_notes() -> None:
