@@ -724,7 +724,7 @@ def curves(
     shown = list(dict.fromkeys(["loss", second, *drawn] if metrics is None else metrics))
     grid.check(*shown, clients=True)
     more = [f"{bound.note.rstrip('.')}." for bound in bounds if bound.note]
-    more += [OF_CLIENTS] * any(map(grid.per_client, shown))
+    more += [*_sent(grid, grid.cells), *[OF_CLIENTS] * any(map(grid.per_client, shown))]
     rates = {float(run.ds["uplink_bits"].max() / run.ds["round"].max()) for run in runs.values()}
     alongs = ["round", "uplink_bits"] if len(rates) > 1 else ["round"]
     where = dict.fromkeys(shown, alongs)

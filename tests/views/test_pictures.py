@@ -656,6 +656,7 @@ def test_data_are_drawn_as_they_are(ds: xarray.Dataset) -> None:
     assert ends[1] == ends[2] > ends[0]  # two columns, and no empty place
     text = words(figure)
     assert "soteriafl_sgd: logistic on data, 5 clients" in text
+    assert "Compression: soteriafl_sgd (k = 3, ω = 1.67)." in text
     assert ", δ = 0.001 proven" in text
     assert "; the paper's formula says " in text
     assert legend(figure) == ["training", "worst client", "test"]
