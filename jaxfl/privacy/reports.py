@@ -100,8 +100,8 @@ class Report(NamedTuple):
         rows = [(basis(self.status), f"{proven} at delta {above(self.delta):.4g}: {why}")]
         if self.multiplier is not None:
             unit = next(plain_events(self.event)).unit
-            words = f"multiplier {self.multiplier:.4g}: sigma over the most that one {unit} adds"
-            rows.append(("noise", words))
+            share = f"the largest contribution of one {unit}"
+            rows.append(("noise", f"multiplier {self.multiplier:.4g}: sigma divided by {share}"))
         if words := "" if nothing else protects(self.event):
             one = {event.unit for event in plain_events(self.event)} == {"record"}
             words += "; .of_group(k) has the eps of k records" * one

@@ -223,7 +223,7 @@ def test_rows_have_values_and_errors(results: Path, shell: Shell) -> None:
 
 
 def test_a_mistake_leaves_standard_output_empty(shell: Shell) -> None:
-    assert "--import FILE reads" in shell.refused("run my_own_algorithm")
+    assert "@register names in an --import FILE" in shell.refused("run my_own_algorithm")
     for words in ("run --rounds 0", "show nowhere", "completion tcsh"):
         shell.refused(words, "--json" * (words[0] != "c"))
 
