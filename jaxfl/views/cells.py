@@ -113,6 +113,7 @@ class Grid:
     ``cells`` has a row for each different setting, in the order of the axes: its labels (None along an
     axis that does not apply), all that is known once for it, and how many of its seeds are ``lost``
     (diverged) and ``ran``.  ``level`` is the eps that was asked for, if that is proven, or the proven one.
+    Where an eps is proven for some settings, others with noise have ``competes`` False.
     """
 
     ds: xarray.Dataset
@@ -139,9 +140,11 @@ class Grid:
         cells = cells.assign(**{name: v for name, v in ABSENT.items() if name not in cells})
         delta = cells.get("delta_of_eps", cells.get("delta", math.nan))  # delta may be an axis
         noisy, asked = cells["noisy"] > 0, cells.get("used_eps", math.nan)
+        proven = noisy & np.isfinite(cells["proven_eps"])
         level = cells["proven_eps"].mask(cells["proven_eps"] <= asked * (1 + 1e-6), asked)
         cells = cells.assign(
             noisy=noisy,
+            competes=proven | ~noisy | (not proven.any()),
             flag=cells["flag"] > 0,
             protects=[PROTECTED[int(code)] for code in cells["protects"]],
             delta_of_eps=(delta * noisy.where(noisy)).astype(float),

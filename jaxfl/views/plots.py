@@ -386,8 +386,7 @@ def _privacy(grid: Grid, cells: pandas.DataFrame) -> list[tuple[str, bool]]:
     """The privacy of the algorithms, a sentence for all that share it, and whether it is proven."""
     worth = _sharing(cells, _worth, "algorithm")
     apart = not len(worth) == 1 < cells["algorithm"].nunique()
-    each = worth.items()
-    return [(f"{', '.join(who)}: " * apart + f"{words}.", fine) for (words, fine), who in each]
+    return [(f"{', '.join(who)}: " * apart + f"{w}.", fine) for (w, fine), who in worth.items()]
 
 
 def _sharing(cells: pandas.DataFrame, say: Callable[..., Any], by: str) -> dict[Any, list[str]]:
@@ -446,7 +445,8 @@ def _front(grid: Grid, rule: Criterion, on: Sheet, setting: list[str]) -> Figure
         return None
     # no line and no front goes to what has no place, or is worse than the start
     fine = ends["value"] <= ink.beyond(ends["value"].to_numpy(), start)
-    ends = ends.assign(fine=fine, rival=fine & ~(ends["value"] > start))
+    above, apart = ends["value"] > start, ~ends["competes"]
+    ends = ends.assign(fine=fine, rival=fine & ~above & ~apart)
     kept = [name for name in grid.axes if name not in found.rest]
     alike = ends.groupby([*kept, *WORTH], dropna=False, sort=False)
     best = [some.index[front(some["bits"], some["value"], rule.sign)] for _, some in alike]
@@ -457,18 +457,21 @@ def _front(grid: Grid, rule: Criterion, on: Sheet, setting: list[str]) -> Figure
         out = panel(grid, rule.metric, "uplink_bits", drawn, head)
         return out._replace(up=f"final {out.up}{found.whose(part)}")
 
-    rows = found.rows(on)
+    rows, noisy, ran = found.rows(on), found.cells["noisy"], found.cells["last_round"]
     each = (part[part["noisy"]].drop_duplicates(WORTH) for row in rows for _, part in row)
-    several = "A front for each protection and ε." * (max(map(len, each)) > 1)
-    rest = " and ".join(map(grid.name, found.rest))
-    over = f"Of {rest}: all that no other beats in bits and value." * bool(rest)
-    whose = "private settings" if found.cells["noisy"].nunique() > 1 else "settings"
-    whose += " of one protection and ε" * bool(several)
+    several, rest = max(map(len, each)) > 1, " and ".join(map(grid.name, found.rest))
+    whose = "private " * (noisy.nunique() > 1) + "settings" + " of one protection and ε" * several
+    none = ["ends above its start"] * bool(above.any()) + ["has no proven ε"] * bool(apart.any())
     what = "The final value of each setting against the bits that all clients sent.\n"
     what += f"{FRONT}, in grey: the {whose} that no other of these beats in both bits and value."
-    what += " What ends above its start is on none." * bool((ends["value"] > start).any())
+    what += f" What {' or '.join(none)} is on none." * bool(none)
+    more = [
+        "A front for each protection and ε." * several,
+        f"Of {rest}: all that no other beats in bits and value." * bool(rest),
+        f"All ran {ran.iloc[0]:,.0f} rounds: for equal bits, sweep rounds." * (ran.nunique() == 1),
+    ]
     make = functools.partial(ink.picture, on, [[shown(*each) for each in row] for row in rows])
-    return _finished(make, what, grid, found.cells, setting, "Bars: standard error", several, over)
+    return _finished(make, what, grid, found.cells, setting, "Bars: standard error", *more)
 
 
 def _marks(found: Scene, own: pandas.DataFrame, sign: int) -> list[Line]:

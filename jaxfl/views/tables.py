@@ -420,11 +420,9 @@ def _alarms(cells: pandas.DataFrame) -> dict[str, tuple[Array, str]]:
 
     proven, broken = cells["proven_eps"].to_numpy(), cells["broken"].notna().to_numpy()
     less = np.asarray(understates(cells["claimed_eps"].to_numpy(), proven))
-    none = np.isinf(proven)
+    none, norm = np.isinf(proven), cells["broken"].max()
     above = cells["flag"].to_numpy() & ~less & ~broken
-    longest = (
-        f"an example's gradient has norm {cells['broken'].max():.4g} at x0, above gradient_bound"
-    )
+    longest = f"an example's gradient has norm {norm:.4g} at x0, above gradient_bound"
     return {
         FLAG: (less & ~none, RULE + read(less & ~none)),
         UNPROVEN: (less & none, "do not rely on the claimed eps, which nothing proves"),
@@ -469,7 +467,7 @@ def _best(grid: Grid, rule: Criterion) -> tuple[frozenset[int], str]:
     # the same eps is worth more against one who sees more, and with a smaller delta
     cells, groups = grid.cells.reset_index(drop=True), [*grid.groups(), *WORTH]
     means = [value.mean * rule.sign for value in estimates(grid.ends(rule.metric))]
-    judged = cells.assign(judged=means).dropna(subset="judged")
+    judged = cells.assign(judged=means)[cells["competes"]].dropna(subset="judged")
     apart = judged.groupby(groups, dropna=False, sort=False)["judged"]
     best = frozenset(i for _, own in apart if len(own) > 1 for i in own.index[own == own.min()])
     differ = (n for n in groups if cells[n].nunique(n in WORTH) > 1)

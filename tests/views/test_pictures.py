@@ -23,7 +23,7 @@ from jaxfl.privacy import Event, Mean, NoClaim, Sampling, epsilon
 from jaxfl.privacy.events import AnyEvent
 from jaxfl.privacy.statements import card
 from jaxfl.views import ink, plots
-from jaxfl.views.cells import Grid, restrict
+from jaxfl.views.cells import Grid, final, restrict
 from jaxfl.views.ink import PALETTE
 from jaxfl.views.plots import FRONT, draw, front
 from jaxfl.views.selection import select
@@ -407,6 +407,25 @@ def test_what_ends_above_its_start_is_on_no_front(drawn: dict[str, Figure]) -> N
     steps = [line for line in panels(figure)[0].get_lines() if line.get_color() == "#DDDDDD"]
     assert all(step.get_ydata().max() <= start for step in steps)
     assert "What ends above its start is on none." in words(figure).replace("\n", " ")
+
+
+def test_what_has_no_proven_eps_beats_nothing_that_has(drawn: dict[str, Figure]) -> None:
+    """No star, no front, however good it is; where nothing is proven, the best is marked."""
+    ds = grids.grid({"eps": (1.0,), "omega": (1.0, 9.0)}, algorithms=THREE[:2])
+    lost = ds["algorithm"] == THREE[0]
+    ds["proven_eps"] = ds["proven_eps"].where(~lost, np.inf)
+    ds["loss"] = ds["loss"].where(~lost | (ds["round"] == 0), ds["loss"] / 2)
+    draw(ds, ".")
+    (axes,) = panels(figure := drawn["front-loss"])
+    best = np.concatenate([x.get_ydata() for x in axes.get_lines() if x.get_color() == "#DDDDDD"])
+    ends = final(ds, "loss").sel(algorithm=THREE[1]).mean("seed")
+    assert {*np.round(best, 6)} <= {*np.round(ends.values.ravel(), 6)}
+    text = words(figure).replace("\n", " ")
+    assert "What has no proven ε is on none." in text
+    assert text.count("All ran 20 rounds: for equal bits, sweep rounds.") == 2
+    assert not jaxfl.views.table(ds).best  # one row of the other is no choice
+    found = jaxfl.views.table(ds.assign(proven_eps=ds["proven_eps"] * np.inf))
+    assert {*found.to_pandas()["algorithm"].iloc[[*found.best]]} == {THREE[0]}
 
 
 def test_a_legend_has_one_order_in_all_pictures_of_a_sweep(drawn: dict[str, Figure]) -> None:
