@@ -276,6 +276,7 @@ def two_levels(**fields: Any) -> Compressor:
         code=levels,
         omega=lambda d, values: d / 2,
         bits=lambda d, values: (2 * 32.0 + d, 0.0),
+        unbiased=True,
     )
     return made._replace(**fields)
 

@@ -203,6 +203,7 @@ OWN_SPARSIFIER = Compressor(
     resolve=lambda given, d: {"k": given.get("k", 3)},
     capacity=lambda values, facts: {"k": int(values["k"])},
     params=(Param("k", "coordinates", low=1, integer=True),),
+    unbiased=True,
 )
 MORE_SLOTS = random_k(
     resolve=lambda given, d: {"k": 400},

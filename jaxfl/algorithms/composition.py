@@ -274,7 +274,10 @@ def _check(name: str, body: AnyBody) -> None:
     right = body.compressor.unbiased or receiver is None or not provenance.own_body(body)
     require(
         right or receiver.corrects,
-        lambda: f"of {name} is biased, and {receiver.name!r} messages do not correct that",
+        lambda: (
+            f"of {name} is biased, or does not declare unbiased=True, and {receiver.name!r} messages do "
+            "not correct that"
+        ),
         "take an unbiased one, such as random_k, or messages that correct it, as in porter_dp, ef21 and "
         "ef_sgd; a method that wants the bias, such as a vote of signs, says so by corrects=True",
         compressor=body.compressor.name,

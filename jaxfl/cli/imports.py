@@ -140,7 +140,7 @@ def _run(file: Path) -> None:
 def _check(file: Path, earlier: Mapping[str, Mapping[str, Any]]) -> None:
     """Raise unless what the file registers is new and of its kind; models and data wait for arguments."""
     for kind, table in TABLES.items():
-        for name, make in table.items():
+        for name, make in [*table.items()]:  # a function may import a file that registers more
             if (before := earlier[kind].get(name, make)) is not make:
                 again = f"{file.name} registers the {kind} {name!r}, and so does"
                 require(

@@ -392,7 +392,7 @@ def labels_below(where: str, labels: Array, classes: int, otherwise: str = "") -
     if wrong.tolist() == [-1] and classes == 2:
         way = "take (labels > 0).astype(int) for -1 and 1"
     elif wrong.tolist() == [classes]:
-        way = f"take labels - 1 for 1 to {classes}"
+        way = f"take labels - 1 if they are 1 to {classes}"
     require(
         not wrong.size,
         lambda: (

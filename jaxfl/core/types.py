@@ -996,7 +996,7 @@ class Compressor(NamedTuple):
         resolve: host: (given, d) -> the missing values by name; raises for given ones that do not fit.
         capacity: host: (values, facts) -> slots of a selection, as {"k": slots}; {}: it has none.
         params: the hyper-parameters that it reads.
-        unbiased: whether E C(v) = v.
+        unbiased: whether E C(v) = v; :func:`jaxfl.testing.check_part` tests it.
         absolute: whether E|C(v) - v|^2 has a bound that is the same for all v, as where v is rounded to
             multiples of a number; there is no omega then.
         fixed_size: whether ``select`` chooses exactly k coordinates in every message.
@@ -1012,7 +1012,7 @@ class Compressor(NamedTuple):
     resolve: Callable[[Values, int], dict[str, Any]] = nothing
     capacity: Capacity = nothing
     params: tuple[Param, ...] = ()
-    unbiased: bool = True
+    unbiased: bool = False
     absolute: bool = False
     fixed_size: bool = False
     scalars: bool = False

@@ -280,6 +280,7 @@ def labels_of(
         return values, ()
     named = [np.array([False, True])] if kind == "b" else values[:training]
     classes = np.unique(np.concatenate(named))
+    _spelt_apart(who, [*map(str, classes)])
     new = np.setdiff1d(np.concatenate([classes[:0], *values[training:]]), classes)
     has, other = listed(classes.tolist()), listed(new.tolist())
     require(
@@ -289,6 +290,19 @@ def labels_of(
     )
     numbers = [np.searchsorted(classes, array).astype(np.int32) for array in values]
     return numbers, tuple(map(str, classes))
+
+
+def _spelt_apart(who: str, classes: Sequence[str]) -> None:
+    """Raise if two names of classes differ in case or spaces alone; single letters may differ in case."""
+    of = dict[str, str]()
+    for name in classes:
+        key = " ".join(name.split())
+        first = of.setdefault(key.casefold() if len(key) > 1 else key, name)
+        words = (
+            f"{who} has the classes {first!r} and {name!r}, which differ in case or spaces alone"
+        )
+        way = "spell them alike, as with frame[label].str.strip().str.lower()"
+        require(first == name, words, way)
 
 
 def _column(frame: Any, name: Hashable, who: str) -> tuple[Array, bool]:

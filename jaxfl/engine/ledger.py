@@ -168,7 +168,7 @@ def _of_one(
     """The eps of a client with m records in C rounds, its proof and status, and the eps that is claimed."""
     facts = run.facts._replace(m=m, sizes=(m,))
     values = {**run.values, "rounds": run.counted, "turns": C, "delta": delta}
-    event = run.event(run.counted, facts, turns=C, delta=delta, multiple=multiple)
+    event = run.event_of(run.counted, facts, turns=C, delta=delta, multiple=multiple)
     hidden = any(one.unit == "client" for one in plain_events(event))
     counts = isinstance(event, Unproven) or hidden or run.settings.get("stop")
     if C == 0 and not counts:

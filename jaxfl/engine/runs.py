@@ -147,7 +147,8 @@ class Record:
         rows = [(k, display.greek(w.removeprefix(f"{k} "))) for k, w in self._said().items()]
         if self.log.rounds:
             curve = display.sparkline(self.metrics["loss"], "loss against rounds")
-            rows[3:3] = ("", curve), ("uplink", f"{self.totals['uplink_bits']:,.0f} bits")
+            sure = self.settings.get("parts", {}).get("bits", "")
+            rows[3:3] = ("", curve), ("uplink", f"{self.totals['uplink_bits']:,.0f} bits {sure}")
         return display.table("Run", rows, above=display.equation(self.algorithm.name))
 
     @property
@@ -232,7 +233,7 @@ class Record:
         delta = self.delta if delta is None else delta
         at = {"delta": delta} if "delta" in self.values else {}
         claim = self.algorithm.claim({**self.values, "rounds": rounds, **at}, facts)
-        report = _report(self.event(rounds), claim, delta, method)
+        report = _report(self.event_of(rounds), claim, delta, method)
 
         def release(more: Mapping[str, Any], rounds: int = rounds) -> AnyEvent:
             return self._released(rounds, more, facts)
@@ -278,23 +279,23 @@ class Record:
         """Proven eps after each of these numbers of rounds; at the last one that of :meth:`privacy`."""
         delta = self.delta if delta is None else delta
         # Each has its own event: rounds are not releases where clients take turns.
-        return np.array([epsilon(self._until(int(t)), delta).eps for t in rounds])
+        return np.array([epsilon(self.event(int(t)), delta).eps for t in rounds])
 
     @property
     def delta(self) -> float:
         """That of the run's noise, or else min(0.001, 0.1/m): of m records, or of n clients."""
-        clients = any(each.unit == "client" for each in plain_events(self.event(1)))
+        clients = any(each.unit == "client" for each in plain_events(self.event_of(1)))
         usual = usual_delta(self.facts.n if clients else self.facts.m_max)
         return float(self.values.get("delta", usual))
 
-    def event(self, rounds: int, facts: ProblemFacts | None = None, **values: Any) -> AnyEvent:
-        """The event of the first rounds, about one record, with the losses that stopping rules read.
+    def event_of(self, rounds: int, facts: ProblemFacts | None = None, **values: Any) -> AnyEvent:
+        """The event of so many rounds, about one record, with the losses that stopping rules read.
 
         ``facts`` and ``values`` replace those of the run.
         """
         facts = self.facts if facts is None else facts
         if not rounds:
-            return until(self.event(1, facts, **values), 0)
+            return until(self.event_of(1, facts, **values), 0)
         if why := self._exposed():
             return NoClaim(why)
         event = self._released(rounds, values, facts)
@@ -323,13 +324,16 @@ class Record:
         seeded = "" if self.seed is None else SEEDED.format(self.seed)
         return out + UNCOVERED.format(other) * bool(other) + seeded
 
-    def _until(self, rounds: int) -> Any:
-        """The event of the first rounds; nothing follows the last phase."""
-        if rounds >= int(self.state.t):
-            rounds = max(rounds, self.counted)
+    def event(self, rounds: int | None = None) -> AnyEvent:
+        """The event of the first rounds, by default of all that ran; after the last phase nothing follows.
+
+        If what a run releases may end it, all that ran are all that were planned.
+        """
+        if rounds is None or rounds >= int(self.state.t):
+            rounds = max(rounds or 0, self.counted)
         rule = getattr(self.values.get("level_t"), "rule", None)
         rounds = min(rounds, sum(rule.lengths)) if isinstance(rule, Pieces) else rounds
-        return self.event(rounds)
+        return self.event_of(rounds)
 
     def _released(self, rounds: int, values: Mapping[str, Any], facts: ProblemFacts) -> AnyEvent:
         # The facts of the plan determine the slots of a batch.

@@ -192,6 +192,7 @@ def lazy() -> Compressor:
             SHARE,
         ),
         distinct=True,
+        unbiased=True,
     )
 
 
@@ -211,6 +212,7 @@ def _sparsifier(name: str, select: Callable[[Key, int, Hyper], Draw], indices: b
         fixed_size=True,
         scalars=True,
         distinct=True,
+        unbiased=True,
     )
     return _sized(made, KEPT)
 
@@ -373,6 +375,7 @@ def _code(
         omega=lambda d, values: omega(d),
         bits=lambda d, values: (bits[0] + bits[1] * d, 0.0),
         scalars=True,
+        unbiased=True,
     )
 
 
@@ -388,6 +391,7 @@ def _quantizer(
         resolve=_filled(name, {levels: lambda d: default}),
         params=(levels,),
         scalars=True,
+        unbiased=True,
     )
     return _sized(made, levels)
 
@@ -427,6 +431,7 @@ def fixed_step() -> Compressor:
         params=(QUANTUM,),
         absolute=True,
         scalars=True,
+        unbiased=True,
     )
 
 
@@ -497,6 +502,7 @@ def count_sketch() -> Compressor:
         capacity=lambda values, _: {"sketch_columns": int(np.max(values["sketch_columns"]))},
         params=(SKETCH_ROWS, SKETCH_COLUMNS),
         scalars=True,
+        unbiased=True,
     )
     return _sized(made, SKETCH_COLUMNS)
 
@@ -582,6 +588,7 @@ def compose(outer: Compressor, inner: Compressor) -> Compressor:
         fixed_size=inner.fixed_size,
         scalars=inner.scalars and outer.scalars,
         distinct=inner.distinct,
+        unbiased=True,
     )
     sizes = [p for p in params if p.name in ("k", "levels", "sketch_columns")]
     return _sized(made, sizes[0]) if sizes else made

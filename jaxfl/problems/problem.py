@@ -26,7 +26,7 @@ from jaxfl.core.checks import (
     stacked,
     untraced,
 )
-from jaxfl.core.errors import InputError, JaxflWarning, attempt, require
+from jaxfl.core.errors import InputError, JaxflWarning, attempt, listed, require, within
 from jaxfl.core.memory import check_fits
 from jaxfl.core.params import choice, number, numbers, unknown, whole
 from jaxfl.core.types import Array, Clients, GeneratedSamples, Key, Model, PyTree
@@ -146,8 +146,10 @@ def _checked(
         "Test and training data must be pytrees of the same structure",
     )
     if model.check is not None:
-        for examples in (train,) if test is None else (train, test):
-            model.check(examples)
+        names = [repr(name) for name in getattr(data, "class_names", ())]
+        with within(f"The classes of these data are {listed(names)}" if names else ""):
+            for examples in (train,) if test is None else (train, test):
+                model.check(examples)
     _try_loss(model, train, kind)
     if x0 is not None:
         shapes = jax.eval_shape(partial(by_leaf, model), jax.ShapeDtypeStruct((model.dim,), kind))

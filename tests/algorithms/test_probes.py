@@ -470,6 +470,7 @@ def test_coordinates_are_those_of_the_run() -> None:
         select=select,
         capacity=lambda values, facts: {"k": max(1, int(0.05 * facts.d))},
         params=(Param("ratio", "share of the coordinates"),),
+        unbiased=True,
         distinct=True,
     )
     parts.check_privacy(share, {"ratio": 0.05}, 24)

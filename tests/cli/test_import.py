@@ -142,6 +142,14 @@ def test_mistakes_in_a_file(shell: Shell) -> None:
         assert says in shell.refused("run", words, f"--import bad{i}.py")
 
 
+def test_a_function_of_a_file_may_import_another(shell: Shell) -> None:
+    made = "@jaxfl.register\ndef {}():\n    {}return jaxfl.algorithm('ldp_sgd')\n"
+    Path("deeper.py").write_text(f"import jaxfl\n{made.format('second', '')}")
+    late = "import deeper\n    "
+    Path("lazy.py").write_text(f"import jaxfl\n{made.format('first', late)}")
+    assert {"first", "second"} <= {*shell("list algorithms --import lazy.py").out.split()}
+
+
 REPEATS = """
 import jax.numpy as jnp
 import jaxfl

@@ -377,6 +377,12 @@ def test_tables_of_several_clients_agree_by_the_names_of_columns(table):
     assert alone.train.tolist()[0] == [[1.0, 19.8]]
 
 
+def test_an_error_about_labels_has_the_names_of_classes():
+    made = data.from_frame(pandas.DataFrame({"x": [0.0, 1.0, 2.0], "y": list("abc")}), label="y")
+    posed = lambda: Problem(models.logistic(1), data.split(made, 1))  # noqa: E731
+    refused(posed, "^The classes of these data are 'a', 'b', 'c': Labels hold 2, and must be whole")
+
+
 def test_whole_numbers_booleans_and_categories_as_labels(table):
     frame = table(site=None)
     kind = "category" if hasattr(frame, "astype") else pytest.importorskip("polars").Categorical
@@ -468,6 +474,10 @@ test_mistake = refusals(
     (clients([(np.ones((2, 1)), np.array([-1, 1]))], classes=2), "hold -1, "),
     (clients([(np.ones((2, 1)), np.array(["a", "b"]))]), "number names of classes"),
     (clients(ILL, ILL.assign(site="c"), **SITE), "has the clients c, and training a, b: spell"),
+    (
+        clients(ILL.assign(y=["ill ", "Ill"]), **SITE),
+        "has the classes 'Ill' and 'ill ', which differ in case or spaces alone: spell them alike",
+    ),
     (
         clients(ILL, ILL.assign(y=["ILL", "well"]), **SITE),
         "is ILL in the test set, and only ill, w",

@@ -21,7 +21,7 @@ from jaxfl.algorithms.resolution import resolve
 from jaxfl.core.errors import JaxflWarning
 from jaxfl.core.types import ProblemFacts
 from jaxfl.engine import compute, results, stopping
-from jaxfl.privacy import epsilon
+from jaxfl.privacy import best_of, epsilon
 from jaxfl.privacy.claims import above
 from jaxfl.privacy.events import Event, Mean, Sampling
 from jaxfl.privacy.gaussian import gdp_eps
@@ -146,6 +146,8 @@ def test_public_quantities_keep_the_proof(stop: dict[str, float]) -> None:
     whole = ran(20 if "loss" in stop else 1)
     assert int(run.state.t) == 1
     assert agreed(run) == pytest.approx(whole.privacy().proven)
+    for event in (run.event(), run.event(1)):
+        assert best_of(event, 1, run.delta).eps == pytest.approx(run.privacy().proven)
     assert run.privacy().note == ""
 
 

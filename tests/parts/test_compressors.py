@@ -186,7 +186,9 @@ def test_codes_of_a_composition_draw_apart(key):
         return v * (1 + jax.random.rademacher(key, v.shape, v.dtype))
 
     a, b = (
-        Compressor(name, omega=lambda d, v: 1.0, bits=lambda d, v: (0.0, 32.0), code=code)
+        Compressor(
+            name, omega=lambda d, v: 1.0, bits=lambda d, v: (0.0, 32.0), code=code, unbiased=True
+        )
         for name in "ab"
     )
     both = jax.vmap(lambda key: cs.compose(a, b).code(key, jnp.ones(4), Hyper({})))

@@ -257,7 +257,10 @@ def of_votes(server: Server, wanted: bool = True) -> jaxfl.parts.Algorithm:
 
 def test_a_biased_compressor_needs_messages_that_correct_it():
     """Also in a composition of the user's own, unless a channel says that the method wants the bias."""
-    refused(lambda: of_votes(servers.majority(), False), "compressor = 'votes' of own is biased")
+    refused(
+        lambda: of_votes(servers.majority(), False),
+        "compressor = 'votes' of own is biased, or does not declare unbiased=True",
+    )
     body = of_votes(servers.majority()).body._replace(channel=channels.direct())
     own(OwnRound(*body), clip=1e6)  # which may correct it itself
 

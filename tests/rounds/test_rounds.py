@@ -114,7 +114,7 @@ def test_noise_does_not_know_the_mask(name):
     def select(key: jax.Array, d: int, hp: jaxfl.parts.Hyper) -> Draw:
         return Draw(jnp.arange(d), normals.normal(key, (d,)))
 
-    marked = Compressor("marked", lambda d, v: 0.0, lambda d, v: (0.0, 32.0), select)
+    marked = Compressor("marked", lambda d, v: 0.0, lambda d, v: (0.0, 32.0), select, unbiased=True)
     numbers = {"lr": 1.0, "clip": 1e-6, "sigma": 1.0}
     numbers |= {"theta": 1.0, "batch": 4} if name == "sdm_dsgd" else {}
     algorithm, keys = jaxfl.algorithm(name, compressor=marked), jax.random.split(jax.random.key(5))

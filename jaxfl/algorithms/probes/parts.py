@@ -232,13 +232,12 @@ def _reach(part: Estimator, values: Mapping[str, Any], d: int) -> None:
 def _mean(part: Compressor, given: Given) -> str | None:
     """E C(v) = v where it is ``unbiased``."""
     if not part.unbiased:
-        return "it is biased, as it declares"
+        return "it does not declare unbiased=True"
     _, one = _sent(part, given)
     draw = jax.jit(jax.vmap(one, (0, None)))
     for v in _vectors():
-        mean_is(
-            np.asarray(draw(given.keys(), v), np.float64), np.asarray(v), f"C(v) of {part.name!r}"
-        )
+        drawn = np.asarray(draw(given.keys(), v), np.float64)
+        mean_is(drawn, np.asarray(v), f"C(v) of {part.name!r}, which declares unbiased=True,")
     return None
 
 
