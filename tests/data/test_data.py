@@ -364,7 +364,7 @@ def test_a_table_with_a_column_of_clients(table):
 
 def test_labels_that_are_all_alike_are_told(table):
     """Of clients of different sizes, whose padding is zero."""
-    alike = data.from_clients(table().assign(ill=1), client="site", label="ill")
+    alike = data.from_clients(table(ill=[1] * len(table())), client="site", label="ill")
     assert "  labels: all are 1" in repr(alike).splitlines()
 
 

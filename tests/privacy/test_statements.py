@@ -160,7 +160,7 @@ def test_one_rule_says_where_mu_is_quoted() -> None:
         table, figure = jaxfl.views.cards({"mine": found}), jaxfl.views.trade_off(found)
         assert table.facts()["rows"][0]["mu"] == found.quoted
         assert any("bounds nothing below the δ" in note for note in table.notes) == quoted
-        assert any("No μ is quoted" in note for note in table.notes) != quoted
+        assert any("no μ is quoted" in note for note in table.notes) != quoted
         drawn = [text.get_text() for key in figure.legends for text in key.get_texts()]
         assert any("down to δ = " in text for text in drawn) == quoted
         assert ("mu says nothing of smaller deltas" in str(found)) == quoted

@@ -468,8 +468,8 @@ UNREFUTED: dict[str, tuple[str, ...]] = {
         "shorter words in name",
     ),
     "proven": (
-        *("omega of another k", "a bias of 1 %", "a bias that is declared, and too large"),
-        *("negative bits", "one bit", "a tail that is never sent", "an error of unit vectors"),
+        *("omega of another k", "a bias of 1 %"),
+        *("negative bits", "one bit", "an error of unit vectors"),
         *("a weight that is not returned", "a negative weight"),
         *("rows of another sum", "islands", "another first point"),
         *("no projection", "no projection of the output"),
@@ -480,6 +480,8 @@ UNREFUTED: dict[str, tuple[str, ...]] = {
     ),
     "refused": (
         *("scaled signs of d bits", "three levels of d bits", "signs of d - 1 bits"),
+        *("a bias that is declared, and too large", "a tail that is never sent"),
+        "signs of short vectors",
         *(
             "beyond the end",
             "longer reports",
