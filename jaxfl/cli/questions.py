@@ -271,11 +271,10 @@ def _account(name: str, **given: Any) -> dict[str, Any]:
     run = ended(Path(name), given.get("where", ()))
     rounds = whole("rounds", given.get("rounds", run.counted), 1)
     delta = check_delta(given.get("delta", run.delta))
-    eps = float(run.spent([rounds], delta)[0])
-    of = run.sources.get("delta", "default")
-    whose = "given" if "delta" in given else f"of the run, {of}"
+    now, eps = run.spent([run.counted, rounds], delta).tolist()
+    whose = "given" if "delta" in given else f"of the run, {run.sources.get('delta', 'default')}"
     out = {"kind": run.algorithm.name, "rounds": rounds, "sigma": run.values.get("sigma")}
-    out |= {"delta": delta, "delta_from": whose, "eps": eps}
+    out |= {"delta": delta, "delta_from": whose, "eps": eps, "eps_so_far": now}
     return {**out, "protects": protects(run.event(rounds))}
 
 
@@ -301,7 +300,8 @@ def _value(name: str, text: Any) -> Any:
     """A number, true or false, or a text where the option takes one."""
     if isinstance(text, str) and reads(text):
         plus = text.startswith("+")  # as if it were added
-        require(not plus, "must have no plus sign", f"write {text[1:]}", **{flag(name): text})
+        way = f"write {text[1:]}, or the total of rounds"
+        require(not plus, "must have no plus sign", way, **{flag(name): text})
         return int(text) if text.lstrip("-").isdigit() else float(text)
     found = {"true": True, "false": False}.get(str(text).lower(), text)
     require(name in TEXTS or isinstance(found, bool), "must be a number", **{flag(name): text})

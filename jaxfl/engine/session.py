@@ -219,7 +219,7 @@ def _tell_small(grid: Grid) -> None:
         if low * FEWER <= middle:
             facts = cell.facts._replace(m=middle, sizes=(middle,))
             eps = epsilon(event(cell.values, facts), cell.values["delta"]).eps
-            who = f"Client {study.problem.clients.name(int(count.argmin()))} has {low:,} records"
+            who = f"Client {study.problem.clients.name(int(count.argmin()))} has {plural(low, 'record')}"
             least = f"{who}, and the noise makes its eps {cell.values['eps']:.4g}"
             words = f"{least}; that of a client with {middle:,}, the median, is {eps:.2g}"
             if 2 * eps < cell.values["eps"]:

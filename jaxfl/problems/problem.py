@@ -190,8 +190,9 @@ def held_out(problem: types.Problem, data: str) -> types.Problem:
         return problem
     examples = getattr(problem, data)
     wrong = f"needs {data} data, and {problem.name} has none"
-    way = "make the problem with a test set, and for validation with validation_share"
-    require(examples is not None, wrong, way, metrics_on=data)
+    way = "make the problem with a test set, and for validation with {validation_share}"
+    share = {"validation_share": None}
+    require(examples is not None, wrong, way, suggested=share, metrics_on=data)
     size = jax.tree.leaves(examples)[0].shape[0]
     train = jax.tree.map(lambda a: a[None], examples)
     count = jnp.full(1, size, jnp.int32)

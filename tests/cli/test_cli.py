@@ -306,7 +306,7 @@ def test_more_rounds_with_the_same_noise(tmp_path: Path, shell: Shell) -> None:
     """As Run.extend; more rounds with a given eps begin again, and the summary says it."""
     out = tmp_path / "a"
     shell("run ldp_sgd", SYNTHETIC, "--eps 2 --rounds 8 --eval-every 1 --no-plot --out", out)
-    before, told = jaxfl.load(out)["loss"].values, shell("account", out, "--rounds 12").out
+    before, told = jaxfl.load(out)["loss"].values, shell("account", out, "--rounds 12 --json").out
     assert "(1 to begin again)" in (shown := shell("run --plan --rounds 12 --extend", out).err)
     assert "no eps holds for both: continue" in shown
     assert "--until T`" in shown
@@ -317,7 +317,8 @@ def test_more_rounds_with_the_same_noise(tmp_path: Path, shell: Shell) -> None:
     for words, says in refused.items():
         assert says in shell("run --rounds 8 --extend", out, words, status=2).err
     shell("run --quiet --no-plot --until 12 --extend", out)
-    assert shell("account", out).out == told
+    now, then = (json.loads(words) for words in (shell("account", out, "--json").out, told))
+    assert (now, then["eps_so_far"] < now["eps"]) == ({**then, "eps_so_far": now["eps"]}, True)
     found = jaxfl.load(out)["loss"].values
     assert (len(found), found[:9].tolist()) == (13, before.tolist())
     shell("run --quiet --no-plot --resume", out)
@@ -453,7 +454,7 @@ MISTAKES = {
     "run --extend FINISHED --eps 4": "was begun without --eps, and no value can be added",
     "account nosuch --rounds 3": "There is no folder nosuch, and there is no algorithm or question",
     "account nosuchthing --delta 1e-5": ", or one of your own, which @register names in an",
-    "account ldp_sgd --rounds +3 --delta 1e-5": "--rounds +3 must have no plus sign: write 3.",
+    "account ldp_sgd --rounds +3 --delta 1e-5": "+3 must have no plus sign: write 3, or the total of",
     "audit nosuch": ", or one of your own, which @register names in an",
     "account ldp_sgd --rounds 3 --delta 1e-5": "needs samples: give --samples, the number of records",
     "run ldp_sgd --graph ring": "no part of ldp_sgd named 'graph'",

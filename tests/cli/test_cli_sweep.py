@@ -1,5 +1,6 @@
 """`jaxfl sweep`: the grid that the words ask for, its folder, going on, and mistakes in one sentence."""
 
+import json
 import re
 import shutil
 from pathlib import Path
@@ -98,7 +99,8 @@ def test_more_rounds_of_a_sweep_with_the_same_noise(tmp_path: Path, shell: Shell
     out = tmp_path / "grid"
     shell("sweep ldp_gd --eps 2 4 --rounds 6 --eval-every 1 --no-plot --out", out, SYNTHETIC)
     before = jaxfl.load(out)["loss"].values.squeeze()
-    told = [shell("account", out, f"--where eps={eps} --rounds 9").out for eps in (2, 4)]
+    asked = [f"--where eps={eps} --json" for eps in (2, 4)]
+    told = [json.loads(shell("account", out, words, "--rounds 9").out)["eps"] for words in asked]
     for words in ("--until 4", "--rounds 6 9 --until 9"):
         says = "at least 6" if words == "--until 4" else "rounds is an axis here"
         assert says in shell("sweep --extend", out, words, status=2).err
@@ -114,7 +116,7 @@ def test_more_rounds_of_a_sweep_with_the_same_noise(tmp_path: Path, shell: Shell
     found = jaxfl.load(out)["loss"].values.squeeze()
     assert found.shape == (2, 10)
     np.testing.assert_array_equal(found[:, :7], before)
-    assert [shell("account", out, f"--where eps={eps}").out for eps in (2, 4)] == told
+    assert [json.loads(shell("account", out, words).out)["eps"] for words in asked] == told
 
 
 @pytest.mark.parametrize("words", ["sweep ldp_sgd --lr 0.1 0.3", "run ldp_sgd --lr 0.1"])

@@ -194,7 +194,9 @@ def test_a_run_answers_what_other_rounds_would_spend(
     by_name = jaxfl.account("ldp_gd", samples=8, clip=1.0, sigma=1.0, rounds=9, delta=1e-4)
     assert found["eps"] == pytest.approx(by_name["eps"], rel=1e-6)
     assert found["delta_from"] == "given"
+    assert found["eps_so_far"] < found["eps"]
     usual = json.loads(shell("account", results / "run", "--json").out)
+    assert usual["eps_so_far"] == usual["eps"]
     usual = usual["delta"], usual["delta_from"]
     assert usual == (1e-3, "of the run, default: min(0.001, 0.1/m)")
     assert "takes no --sigma" in shell.refused("account", results / "run", "--sigma 2")
