@@ -19,7 +19,7 @@ import jaxfl
 from field.contenders import Contender, knobs
 from field.settings import DELTA, EPS, Setting, posed
 from jaxfl import InputError
-from jaxfl.views.cells import final
+from jaxfl.views.cells import Grid
 
 __all__ = [
     "LEAST",
@@ -154,7 +154,7 @@ def _whole(ds: xarray.Dataset, grid: Mapping[str, Sequence[float]]) -> bool:
 
 def _frame(ds: xarray.Dataset, contender: Contender) -> pandas.DataFrame:
     """A row for each cell and seed that ended with a value, and whose eps is proven."""
-    found = {name: final(ds, of) for name, of in METRICS.items() if of in ds}
+    found = {name: Grid.of(ds).final(of) for name, of in METRICS.items() if of in ds}
     facts = {name: ds[name] for name in ("proven_eps", "protects")}
     rounds = ds["last_round"].isel(seed=0, drop=True)
     frame = xarray.Dataset({**found, **facts, "rounds": rounds}).to_dataframe().reset_index()

@@ -24,24 +24,13 @@ from jaxfl.core.params import closest
 from jaxfl.core.progress import plural
 from jaxfl.engine import results, stopping
 from jaxfl.privacy.events import OBSERVED, PROTECTED, RELATIONS
-from jaxfl.views.words import NAMES, SYMBOLS, number
+from jaxfl.views.words import NAMES, SYMBOLS, number, span
 
 if TYPE_CHECKING:
     import pandas
     import xarray
 
-__all__ = [
-    "IN_SHORT",
-    "Array",
-    "Grid",
-    "at",
-    "final",
-    "is_sweep",
-    "over_seeds",
-    "relabelled",
-    "restrict",
-    "used",
-]
+__all__ = ["IN_SHORT", "Array", "Grid", "at", "is_sweep", "over_seeds", "relabelled", "restrict"]
 
 Array: TypeAlias = npt.NDArray[Any]
 
@@ -52,6 +41,7 @@ NAN = math.nan
 ABSENT = {"claimed_eps": NAN, "broken": NAN, "stated": 0, "noisy_losses": 0.0, "protects": 0}
 LISTED = 4  # cells that a note names
 SIZES = ("k", "levels", "omega")  # that set the size of a message
+WORK = ("batch", "local_steps")  # that set the work of a round
 TOTALS = ("messages", "coordinates", "gradients", "clamped", "uplink_bits", "downlink_bits")
 # of each protection the unit, how neighbouring data differ, if not in a replaced one, and what is seen
 RELATION = {"replace_one": "", "add_remove": " added or removed", "zero_out": " zeroed"}
@@ -113,7 +103,8 @@ class Grid:
     ``cells`` has a row for each different setting, in the order of the axes: its labels (None along an
     axis that does not apply), all that is known once for it, and how many of its seeds are ``lost``
     (diverged) and ``ran``.  ``level`` is the eps that was asked for, if that is proven, or the proven one.
-    Where an eps is proven for some settings, others with noise have ``competes`` False.
+    ``proven``: it has noise and an eps.  Where some settings have one, others with noise have ``competes``
+    False.
     """
 
     ds: xarray.Dataset
@@ -144,6 +135,7 @@ class Grid:
         level = cells["proven_eps"].mask(cells["proven_eps"] <= asked * (1 + 1e-6), asked)
         cells = cells.assign(
             noisy=noisy,
+            proven=proven,
             competes=proven | ~noisy | (not proven.any()),
             flag=cells["flag"] > 0,
             protects=[PROTECTED[int(code)] for code in cells["protects"]],
@@ -195,11 +187,27 @@ class Grid:
         series = [str(name) for name, v in self.ds.items() if "round" in v.dims]
         return [name for name in series if name not in TOTALS and not self.per_client(name)]
 
+    @property
+    def used(self) -> pandas.DataFrame:
+        """The rounds and the hyper-parameters of the cells, by their names."""
+        found = self.cells.filter(regex="^used_").rename(columns=lambda n: n.removeprefix("used_"))
+        return found.assign(rounds=self.cells["last_round"])
+
+    @property
+    def swept(self) -> set[str]:
+        """The axes, and those that were chosen over."""
+        return {*self.axes, *self.about.get("selection", {}).get("over", ())}
+
     def sizes(self) -> pandas.DataFrame:
         """What sets the size of messages, where no axis does; an omega of 0 is that of no compressor."""
-        swept = {*self.axes, *self.about.get("selection", {}).get("over", ())} & {*SIZES, "share"}
-        found = used(self.cells).filter([] if swept else SIZES)
+        found = self.used.filter([] if self.swept & {*SIZES, "share"} else SIZES)
         return found.where(found > 0).dropna(axis="columns", how="all")
+
+    def work(self) -> pandas.DataFrame:
+        """What sets the work of a round, where no axis does and settings that ran differ in it."""
+        found = self.used.filter([name for name in WORK if name not in self.swept])
+        ran = self.cells.get("found", self.cells["ran"]) > 0
+        return found.loc[:, found[ran].nunique(dropna=False) > 1]
 
     def fall(self) -> xarray.DataArray:
         """How much lower the mean of the loss ends than it began; NaN where it has no end."""
@@ -312,8 +320,19 @@ class Grid:
         return known.get(axis) or axis.replace("_", " ")
 
     def labels(self, cells: pandas.DataFrame, axes: Iterable[str]) -> list[str]:
-        """The labels of cells on these axes."""
-        return [self.label(n, value) for n in axes for value in cells[n].dropna().unique()]
+        """The labels of cells on these axes; of an eps that is not met with the one that is proven."""
+        each = ((n, value, cells[n] == value) for n in axes for value in cells[n].dropna().unique())
+        return [self.label(n, v) + self.unmet(cells[own]) * (n == "eps") for n, v, own in each]
+
+    def unmet(self, cells: pandas.DataFrame) -> str:
+        """What is proven of these cells, where it is more than was asked for; else nothing."""
+        own = self.cells.loc[cells.index].query("noisy").dropna(subset="proven_eps")
+        eps, how = own["proven_eps"], "stated" if (own["stated"] == 1).any() else "proven"
+        if not (eps > np.asarray(own.get("eps", NAN), float) * (1 + 1e-6)).any():
+            return ""
+        known = eps[own["proven"]]
+        said = f"{span(known, bounds=3)} {how}" if len(known) else "none proven"
+        return f" (asked for; {said}{', or none' * (0 < len(known) < len(eps))})"
 
     def label(self, axis: str, value: Any) -> str:
         """``ε = 5``; a word stands for itself, but for a schedule."""
@@ -373,19 +392,6 @@ def _place(name: str, known: Sequence[Any], value: Any) -> int:
             return int(near.argmax())
     listed = ", ".join(f"{v:g}" if isinstance(v, float) else str(v) for v in known)
     raise InputError(f"{name} = {value} is not in this sweep, where {name} is one of {listed}")
-
-
-def final(ds: xarray.Dataset, name: str) -> xarray.DataArray:
-    """The value of each cell and seed at its last round, or where a rule stopped it; NaN where it diverged
-    or has not run.
-    """
-    return Grid.of(ds).final(name)
-
-
-def used(cells: pandas.DataFrame) -> pandas.DataFrame:
-    """The rounds and the hyper-parameters of cells, by their names."""
-    found = cells.filter(regex="^used_").rename(columns=lambda name: name.removeprefix("used_"))
-    return found.assign(rounds=cells["last_round"])
 
 
 def over_seeds(values: xarray.DataArray) -> tuple[xarray.DataArray, xarray.DataArray]:

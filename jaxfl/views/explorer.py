@@ -79,6 +79,5 @@ def snapshot(
         cells = at(cells, name, value)
     each = cells["algorithm"].items()
     own = [drawn[i]._replace(label=name, color=names.index(name)) for i, name in each]
-    head = ", ".join(grid.label(name, value) for name, value in place.items())
-    shown = panel(grid, metric, along, own, head)._replace(span=[*drawn.values()])
-    return ink.picture("", [[shown]], grid.protections())
+    shown = panel(grid, metric, along, own, ", ".join(grid.labels(cells, place)))
+    return ink.picture("", [[shown._replace(span=[*drawn.values()])]], grid.protections())

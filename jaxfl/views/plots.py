@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
@@ -20,7 +20,7 @@ from jaxfl.core.progress import plural
 from jaxfl.engine import results
 from jaxfl.engine.grid import TUNED
 from jaxfl.views import ink
-from jaxfl.views.cells import IN_SHORT, WORTH, Grid, at, is_sweep, over_seeds, relabelled, used
+from jaxfl.views.cells import IN_SHORT, WORTH, Grid, at, is_sweep, over_seeds, relabelled
 from jaxfl.views.ink import GREY, Line, Look, Panel, Sheet
 from jaxfl.views.selection import AUTO, CRITERIA, Criterion, criterion_of, select
 from jaxfl.views.tables import remarks
@@ -46,7 +46,7 @@ CELL = (0.36, 0.24)  # inches of a square of a map
 # what is drawn against, of all clients so far
 ALONG = {"round": "round", "uplink_bits": "uplink", "gradients": "gradients"}
 OF_CLIENTS = "Line: median over clients; band: from the first to the ninth decile."
-WHOLE = "ε is of whole curves: on the way each has spent less, at a rate of its own."
+WHOLE = "A {} is of a whole curve: on the way it has spent less, at a rate of its own."
 # of a single result the name of a metric, what is drawn behind it, and the words for each
 ROWS = {
     "loss": ("worst_client_loss", "training", "worst client"),
@@ -181,12 +181,12 @@ class Scene(NamedTuple):
         return [*(noisy if len(noisy) else self.cells)["protects"].unique()]
 
     def rows(self, on: Sheet) -> list[list[tuple[str, pandas.DataFrame]]]:
-        """The cells of the panels after their titles; an eps that is not proven is only claimed."""
-        out = []
+        """The cells of the panels after their titles."""
+        out, names = [], [name for name in (self.panel, self.row) if name is not None]
         for row in self.values(self.row) or [None]:
             cells = at(self.cells, self.row, row)
             parts = [at(cells, self.panel, v) for v in self.values(self.panel) or [None]]
-            out += on.rows([(self._title(part), part) for part in parts])
+            out += on.rows([(", ".join(self.grid.labels(part, names)), part) for part in parts])
         return out
 
     def whose(self, part: pandas.DataFrame) -> str:
@@ -194,12 +194,6 @@ class Scene(NamedTuple):
         spans, names = self.grid.about["axes"], (self.panel, self.row)
         apart = [n for n in names if n is not None and spans[n].get("problem")]
         return "".join(f", {words}" for words in self.grid.labels(part, apart))
-
-    def _title(self, part: pandas.DataFrame) -> str:
-        names = [name for name in (self.panel, self.row) if name is not None]
-        words, own = ", ".join(self.grid.labels(part, names)), part[part["noisy"]]
-        more = "eps" in names and own["proven_eps"] > own["eps"].astype(float) * (1 + 1e-6)
-        return words + " (asked for)" * bool(np.any(more))
 
     def label(self, name: str) -> str:
         """The name of an algorithm, with what its eps protects where that differs."""
@@ -325,8 +319,8 @@ def _finished(
     notes = (*setting, *alarms, spread, *more, *_held(grid, cells))
     figure = make([note for note in notes if note])
     # the hyper-parameters that are no axes and have one value in all settings that have them
-    left_out = {*grid.axes, *grid.about.get("selection", {}).get("over", ()), *NOISE}
-    each = used(cells).drop(columns=left_out, errors="ignore")
+    left_out = grid.swept | {*grid.work(), *NOISE}
+    each = grid.used.loc[cells.index].drop(columns=left_out, errors="ignore")
     same = each.loc[:, each.nunique() == 1]
     held = ", ".join(grid.label(str(n), v.dropna().iloc[0]) for n, v in same.items())
     some = " that have them" * bool(same.isna().any(axis=None))
@@ -341,16 +335,18 @@ def _finished(
 
 
 def _chosen(grid: Grid, cells: pandas.DataFrame) -> Iterator[str]:
-    """The values that were chosen, of each algorithm."""
-    if "candidates" in cells and cells["candidates"].max() <= 1:
-        return
-    for axis in grid.about.get("selection", {}).get("over", ()):
-        name = f"chosen_{axis}"
+    """The unequal work of a round, and the values that were chosen, of each algorithm that has them."""
+    heads = {f"used_{name}": grid.name(str(name)) for name in grid.work()}
+    if "candidates" in cells and cells["candidates"].max() > 1:
+        by = f"by {grid.name(criterion_of(grid).metric).split(' (')[0]}"
+        over = grid.about["selection"]["over"]
+        heads |= {f"chosen_{axis}": f"Best {grid.name(axis)} {by}" for axis in over}
+    for name, head in heads.items():
         known = cells[cells[name].notna() & (cells[name] != "")]
         of = _sharing(known, functools.partial(_by_setting, grid, name), "algorithm")
-        said = (text + f" ({', '.join(who)})" * (len(of) > 1) for text, who in of.items())
-        metric = grid.name(criterion_of(grid).metric).split(" (")[0]
-        yield f"Best {grid.name(axis)} by {metric}: {'; '.join(said)}."
+        apart = len(of) > 1 or known["algorithm"].nunique() < cells["algorithm"].nunique()
+        said = (text + f" ({', '.join(who)})" * apart for text, who in of.items())
+        yield f"{head[:1].upper()}{head[1:]}: {'; '.join(said)}."
 
 
 def _by_setting(grid: Grid, name: str, own: pandas.DataFrame) -> str:
@@ -515,6 +511,8 @@ def _map(grid: Grid, rule: Criterion, on: Sheet, setting: list[str]) -> Figure |
     if not (free := _free(grid)):
         return None
     along, up, *_ = [*free, "algorithm"]
+    unmet = along == "eps" and grid.unmet(grid.cells) != ""
+    proven = f"{'; '.join(grid.labels(grid.cells, [along]))}." * unmet
     rest = dict.fromkeys((name for name in grid.axes if name not in (along, up, "algorithm")), 1)
     ds, cells, heads = grid.ds, _thinned(grid, rest), dict[str, str]()
     for name, own in cells.groupby("algorithm", sort=False):
@@ -533,10 +531,10 @@ def _map(grid: Grid, rule: Criterion, on: Sheet, setting: list[str]) -> Figure |
     def make(notes: list[str]) -> Figure:
         each = (ds[axis].values.tolist() for axis in (along, up))
         names, sides = ([heads.get(v) or printable(number(v)) for v in values] for values in each)
-        single = up == "algorithm"
+        many = up != "algorithm"
         panels = {head: squares.sel(algorithm=name) for name, head in heads.items()}
-        panels = {"": squares} if single else panels
-        axes = {grid.name(along): names, "" if single else grid.name(up): sides}
+        panels = panels if many else {"": squares}
+        axes = {grid.name(along) + " (asked for)" * unmet: names, grid.name(up) * many: sides}
         panels = {head: here.transpose(up, along) for head, here in panels.items()}
         figure, mesh = _squares(on, panels, axes, norm, rule.sign, notes)
         end: Any = "max" if cut else "neither"
@@ -550,7 +548,7 @@ def _map(grid: Grid, rule: Criterion, on: Sheet, setting: list[str]) -> Figure |
         return figure
 
     what = f"The final {name} of each setting."
-    return _finished(make, what, grid, cells, setting, "Means over seeds", cut)
+    return _finished(make, what, grid, cells, setting, "Means over seeds", cut, proven)
 
 
 def _squares(
@@ -624,11 +622,15 @@ def _curves(grid: Grid, rule: Criterion, on: Sheet, setting: list[str]) -> Figur
         panels = on.rows([*itertools.chain(*panels)])
     clients = grid.per_client(rule.metric)
     spread = "" if clients else "Bands: standard error"
-    several = any(part["noisy"].sum() > 1 for row in rows for _, part in row)
-    more = OF_CLIENTS * clients, WHOLE * several
+    more = OF_CLIENTS * clients, _whole(grid, [part for row in rows for _, part in row])
     what = f"The {name} against {' and '.join(called(grid.ds, one) for one in alongs)} so far."
     make = functools.partial(ink.picture, on, panels)
     return _finished(make, what, grid, found.cells, setting, spread, *more)
+
+
+def _whole(grid: Grid, parts: Iterable[pandas.DataFrame]) -> str:
+    """A note where a panel has several curves whose eps is known."""
+    return WHOLE.format(grid.name("eps_spent")) * any(part["proven"].sum() > 1 for part in parts)
 
 
 # --- lines, and the figure of runs -----------------------------------------------------------------
@@ -735,8 +737,8 @@ def curves(
         sent = "uplink_bits" if grid.cells["n"].max() > 1 else "round"  # one client sends nothing
         where["eps_spent"] = alongs if len(runs) > 1 else [sent]
         more.append("ε: of all that was released up to the next evaluated round.")
-    elif grid.cells["noisy"].sum() > 1:
-        more.append(WHOLE)
+    else:
+        more += filter(None, [_whole(grid, [grid.cells])])
     setting, *others = ([*run.setting()] for run in runs.values())
     common = ", ".join(words for words in setting if all(words in other for other in others))
     name = common if others else f"{grid.cells['algorithm'].item()}: {common}"

@@ -16,7 +16,6 @@ from jaxfl.views.cells import IN_SHORT, WORTH, Grid, over_seeds
 from jaxfl.views.words import listed, number, span
 
 if TYPE_CHECKING:
-    import pandas
     import xarray
 
 __all__ = ["AUTO", "CRITERIA", "Criterion", "Selection", "criterion_of", "publishing", "select"]
@@ -34,8 +33,6 @@ STUDIED = ("algorithm", "eps", "seed", "round")  # axes over which nothing can b
 AWAY = 1000  # a final loss above this, or above this many times the first, counts as diverged
 SHARED = (
     "Runs with the same seed share their noise, so no eps is proven for publishing several of them"
-)
-SHARED += (
     ". With --unpaired (in Python paired=False) each has its own, and the table has the eps of all"
 )
 
@@ -166,7 +163,7 @@ def _check_protection(grid: Grid, over: tuple[str, ...]) -> None:
 
 def publishing(grid: Grid) -> tuple[str, str]:
     """Sentences about the coverage of a run's proven eps, and about publishing several runs."""
-    eps = grid.cells["proven_eps"][_proven(grid.cells)]
+    eps = grid.cells["proven_eps"][grid.cells["proven"]]
     several, deltas = len(eps) * grid.ds.sizes["seed"] > 1, grid.cells["delta_of_eps"].dropna()
     own = ", if only this run is published" * several
     if grid.about.get("repeated"):  # older files do not say it
@@ -239,14 +236,9 @@ def _share(found: Grid, some: xarray.DataArray, of: xarray.DataArray) -> str:
     return f"{int(both['some'])} of {int(both['of'])} rows" if both["of"] > 1 else "the only row"
 
 
-def _proven(cells: pandas.DataFrame) -> pandas.Series:
-    """Which cells have noise and a proven eps."""
-    return cells["noisy"] & np.isfinite(cells["proven_eps"])
-
-
 def _note(grid: Grid, found: Grid, rule: Criterion, over: tuple[str, ...], lost: int) -> str:
     """Sentences about the choice: its data, what is equal or was left out, and its privacy."""
-    cells, seeds, proven = found.cells, grid.ds.sizes["seed"], _proven(found.cells)
+    cells, seeds, proven = found.cells, grid.ds.sizes["seed"], found.cells["proven"]
     kinds = "values" if len(over) == 1 else "combinations"
     names = " and ".join({"lr": "lr (step size)"}.get(name, name) for name in over)
     runs = f" with {seeds} seeds each" * (seeds > 1)
@@ -295,7 +287,7 @@ def _held_out(grid: Grid, rule: Criterion) -> str:
 
 def _priced(grid: Grid, found: Grid, over: tuple[str, ...]) -> bool:
     """Whether the sweep computed the eps of publishing all runs of each row, with noise of their own."""
-    cells, proven = found.cells, _proven(found.cells)
+    cells, proven = found.cells, found.cells["proven"]
     if not proven.any() or publishing(found)[1] or grid.about.get("repeated"):
         return False
     counts = cells["candidates"][proven] * grid.ds.sizes["seed"]

@@ -23,7 +23,7 @@ from jaxfl.core.params import choice
 from jaxfl.core.params import number as in_range
 from jaxfl.core.progress import plural
 from jaxfl.privacy.claims import above, understates
-from jaxfl.views.cells import IN_SHORT, WORTH, Array, Grid, is_sweep, over_seeds, relabelled, used
+from jaxfl.views.cells import IN_SHORT, WORTH, Array, Grid, is_sweep, over_seeds, relabelled
 from jaxfl.views.selection import Criterion, criterion_of, publishing
 from jaxfl.views.words import estimate, listed, number, prefix, span
 
@@ -347,15 +347,15 @@ def shown_metrics(grid: Grid, names: Sequence[str] | None) -> list[str]:
 
 
 def _axes(grid: Grid) -> list[Column]:
-    """The axes, what was chosen, and what is no axis: the step size, and what compressors keep."""
+    """The axes, what was chosen, and what is no axis: step size, unequal work, what compressors keep."""
     cells, several = grid.cells, ["algorithm", *grid.several()]
     heads = {name: grid.short(name) for name in grid.axes if name in several}
     chosen = [name.removeprefix("chosen_") for name in cells if name.startswith("chosen_")]
     best = "best " * bool(chosen and cells["candidates"].max() > 1)
     heads |= {f"chosen_{name}": f"{best}{grid.short(name)}" for name in chosen}
-    rates = used(cells).filter([] if "lr" in (*grid.axes, *chosen) else ["lr"])
+    rates = grid.used.filter([] if "lr" in grid.swept else ["lr"])
     sizes, d = grid.sizes(), grid.about["facts"].get("d", "d")
-    each = rates.dropna(axis="columns", how="all").join(sizes)
+    each = rates.dropna(axis="columns", how="all").join([grid.work(), sizes])
     heads |= {f"used_{n}": grid.short(str(n)) + f" of {d}" * (n == "k") for n in each}
     cells = cells.assign(**each.add_prefix("used_"))
     # where a row has k or levels, omega follows from them
@@ -687,7 +687,7 @@ def _named(grid: Grid, checked: bool) -> dict[str, str]:
 
 def _values(a: Grid, b: Grid, common: list[str]) -> Iterator[tuple[str, ...]]:
     """The hyper-parameters of the common cells that differ, with both values where all differ alike."""
-    first, second = (used(grid.cells) for grid in (a, b))
+    first, second = a.used, b.used
     for what in [name for name in first if name in second and name not in {*common, *LEFT_OUT}]:
         x, y = (cells[what].to_numpy(np.float64) for cells in (first, second))
         unlike = ~np.isclose(x, y, 1e-6, 0, equal_nan=True)

@@ -23,7 +23,7 @@ from jaxfl.privacy import Event, Mean, NoClaim, Sampling, epsilon
 from jaxfl.privacy.events import AnyEvent
 from jaxfl.privacy.statements import card
 from jaxfl.views import ink, plots
-from jaxfl.views.cells import Grid, final, restrict
+from jaxfl.views.cells import Grid, restrict
 from jaxfl.views.ink import PALETTE
 from jaxfl.views.plots import FRONT, draw, front
 from jaxfl.views.selection import select
@@ -222,8 +222,8 @@ def test_an_eps_that_is_not_proven_is_only_claimed(drawn: dict[str, Figure]) -> 
     assert "Each ε at δ = 0.001, if only this run is published." in text
     ds["proven_eps"][0, 0] = np.inf
     draw(ds, ".")
-    titles = [ax.get_title() for ax in panels(drawn["curves-loss"])[:2]]
-    assert titles == ["ε = 1 (asked for)", "ε = 5"]
+    titles = [ax.get_title().replace("\n", " ") for ax in panels(drawn["curves-loss"])[:2]]
+    assert titles == ["ε = 1 (asked for; 1 proven, or none)", "ε = 5"]
     said = "soteriafl_sgd: no ε proven; its paper's formula gives 1 and 5."
     assert said in words(drawn["map-loss"])
     ds = grids.grid({"eps": (1.0, 5.0), "omega": (1.0, 9.0)})
@@ -244,6 +244,47 @@ def test_a_loss_that_did_not_fall_is_named(drawn: dict[str, Figure]) -> None:
         for name, figure in drawn.items():
             below = figure.texts[-1].get_text().replace("\n", " ")
             assert f"The loss did not fall: {which}" in below, name
+
+
+@pytest.mark.parametrize(
+    ("proven", "said", "several"),
+    [
+        ([[1.251, 6.0]] * 2, "1.26 proven", True),
+        ([[1.251, 6.0], [1.111, 7.0]], "1.12 to 1.26 proven", True),
+        ([[np.inf, np.inf]] * 2, "none proven", False),
+    ],
+)
+def test_titles_say_what_is_proven(
+    proven: Any, said: str, several: bool, drawn: dict[str, Figure]
+) -> None:
+    """Where it is more than was asked for; also of one eps, and on the axis of a map."""
+    ds = grids.grid({"eps": (1.0, 5.0)})
+    draw(ds, ".")
+    assert (axis := panels(drawn["map-loss"])[0].get_xlabel()) == "ε"
+    ds["proven_eps"] = ("algorithm", "eps"), proven
+    draw(ds, ".")
+    full = f"ε = 1 (asked for; {said})"
+    for name in ("curves-loss", "front-loss"):
+        assert panels(drawn[name])[0].get_title().replace("\n", " ") == full
+    assert panels(drawn["map-loss"])[0].get_xlabel() == f"{axis} (asked for)"
+    whole = plots.WHOLE.format("proven ε")
+    assert full in words(drawn["map-loss"])
+    assert (whole in words(drawn["curves-loss"])) == several
+    draw(restrict(ds, {"eps": 1.0}), ".")
+    assert full in words(drawn["curves-loss"])
+
+
+def test_unequal_batches_are_named(drawn: dict[str, Figure]) -> None:
+    """Where they are no axis; a table has a column for them."""
+    ds = grids.grid({"eps": (1.0, 4.0)})
+    draw(ds.assign(used_batch=(("algorithm", "eps"), [[32.0, 32.0]] * 2)), ".")
+    assert "Batch size:" not in words(drawn["curves-loss"])
+    ds = ds.assign(used_batch=(("algorithm", "eps"), [[32.0, 32.0], [19.0, 77.0]]))
+    draw(ds, ".")
+    note = "Batch size: 32 (soteriafl_sgd); 19 at ε = 1, 77 at ε = 4 (ldp_sgd)."
+    for figure in drawn.values():
+        assert note in str(figure.get_label())
+        assert note in figure.texts[-1].get_text().replace("\n", " ")
 
 
 def test_compression_without_an_axis_is_named(drawn: dict[str, Figure]) -> None:
@@ -418,7 +459,7 @@ def test_what_has_no_proven_eps_beats_nothing_that_has(drawn: dict[str, Figure])
     draw(ds, ".")
     (axes,) = panels(figure := drawn["front-loss"])
     best = np.concatenate([x.get_ydata() for x in axes.get_lines() if x.get_color() == "#DDDDDD"])
-    ends = final(ds, "loss").sel(algorithm=THREE[1]).mean("seed")
+    ends = Grid.of(ds).final("loss").sel(algorithm=THREE[1]).mean("seed")
     assert {*np.round(best, 6)} <= {*np.round(ends.values.ravel(), 6)}
     text = words(figure).replace("\n", " ")
     assert "What has no proven ε is on none." in text
@@ -738,7 +779,8 @@ def test_curves_say_that_they_spend_eps_at_rates_of_their_own(
 ) -> None:
     """Where a panel has several private curves, and only there."""
     ds = grids.grid({"eps": (1.0,), "omega": (1.0, 9.0)}, algorithms=algorithms)
-    assert (plots.WHOLE in words(jaxfl.views.figures(ds)["curves-loss"])) == several
+    said = plots.WHOLE.format("proven ε")
+    assert (said in words(jaxfl.views.figures(ds)["curves-loss"])) == several
 
 
 def test_several_runs_are_told_apart(ds: xarray.Dataset) -> None:

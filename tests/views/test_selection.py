@@ -13,7 +13,7 @@ from told import refusals, refused
 import jaxfl
 from jaxfl.core.links import Links
 from jaxfl.engine import results
-from jaxfl.views.cells import final, over_seeds, restrict
+from jaxfl.views.cells import Grid, over_seeds, restrict
 from jaxfl.views.selection import select
 from jaxfl.views.tables import table, to_target
 
@@ -37,17 +37,17 @@ def utility(rounds: int, **cell: Any) -> float:
 
 def test_final_is_the_value_at_each_cells_own_last_round(ds: xarray.Dataset) -> None:
     """Of what diverged, or has not run, there is none."""
-    values = final(ds, "utility").sel(algorithm="soteriafl_sgd", omega=1.0, lr=0.3)
+    values = Grid.of(ds).final("utility").sel(algorithm="soteriafl_sgd", omega=1.0, lr=0.3)
     for eps, rounds in ((1.0, 20), (5.0, 40)):
         mean = float(values.sel(eps=eps).mean())
         assert mean == pytest.approx(utility(rounds, lr=0.3, omega=1.0, eps=eps), rel=EXACT)
-    turned = final(ds.transpose("round", "seed", ...), "loss").transpose("algorithm", ...)
-    xarray.testing.assert_identical(turned, final(ds, "loss"))
+    turned = Grid.of(ds.transpose("round", "seed", ...)).final("loss").transpose("algorithm", ...)
+    xarray.testing.assert_identical(turned, Grid.of(ds).final("loss"))
     # totals go on where metrics are lost, and still have no final value to be averaged
     for name in ("loss", "uplink_bits"):
-        lost = final(ds, name).sel(algorithm="soteriafl_sgd", omega=9.0, lr=1.0)
+        lost = Grid.of(ds).final(name).sel(algorithm="soteriafl_sgd", omega=9.0, lr=1.0)
         assert np.isnan(lost).values.tolist() == [[False, False, True]] * 2
-    some = final(grids.grid(missing={"eps": 5.0}), "loss")
+    some = Grid.of(grids.grid(missing={"eps": 5.0})).final("loss")
     assert np.isnan(some.sel(eps=5.0)).all()
     assert np.isfinite(some.sel(eps=1.0)).all()
 

@@ -18,7 +18,7 @@ from jaxfl.engine import results
 from jaxfl.privacy import Event, Mean, NoClaim, Sampling, epsilon
 from jaxfl.privacy.gaussian import gdp_eps, gdp_power
 from jaxfl.privacy.statements import card
-from jaxfl.views.cells import IN_SHORT, Grid, final, restrict
+from jaxfl.views.cells import IN_SHORT, Grid, restrict
 from jaxfl.views.selection import select
 from jaxfl.views.statements import cards, trade_off
 from jaxfl.views.tables import BROKEN, FLAG, UNPROVEN, Column, Estimate, Table, compare, table
@@ -328,6 +328,24 @@ def test_latex_names_the_compression(ds: xarray.Dataset) -> None:
         assert f"algorithm & {heads} & loss" in body.split("tabular}")[1]
 
 
+@pytest.mark.parametrize("name", ["batch", "local_steps"])
+def test_unequal_work_has_a_column(name: str) -> None:
+    """Unless it is an axis, or what did not run has none."""
+    ds = grids.grid({"eps": (1.0, 4.0)}, missing={"eps": 4.0})
+    for values, there in (
+        ([[9, 9], [9, 9]], False),
+        ([[9, 9], [9, 7]], False),
+        ([[9, 9], [7, 9]], True),
+    ):
+        one = table(ds.assign({f"used_{name}": (("algorithm", "eps"), values)}))
+        assert (f"used_{name}" in {column.name for column in one.columns}) == there
+    assert [row[f"used_{name}"] for row in read(one)] == ["9", "7", "9", "9"]
+    assert "7" in one.only([f"used_{name}"]).text()
+    with_axis = grids.grid({name: (1.0, 4.0)})
+    more = table(with_axis.assign({f"used_{name}": with_axis[name]}))
+    assert f"used_{name}" not in {column.name for column in more.columns}
+
+
 def rows_of(found: Table, metric: str) -> list[dict[str, Any]]:
     names = [column.name for column in found.columns]
     values = zip(*(column.values for column in found.columns), strict=True)
@@ -345,7 +363,7 @@ def test_a_difference_paired_by_seed() -> None:
     ]  # fmt: skip
     at = {"algorithm": "ldp_sgd", "eps": 5.0}
     # b has its eps in another order, and so other numbers of rounds
-    x, y = (final(ds.isel(lr=0), "loss").sel(at).values for ds in (a, b))
+    x, y = (Grid.of(ds.isel(lr=0)).final("loss").sel(at).values for ds in (a, b))
     assert rows[3]["a old"].mean == pytest.approx(x.mean(), rel=1e-12)
     assert rows[3]["b new"].mean == pytest.approx(y.mean(), rel=1e-12)
     difference = rows[3]["difference"]
@@ -463,6 +481,6 @@ def test_a_run_beside_a_sweep_of_one_cell(a_run: jaxfl.Run) -> None:
     run["loss"][3:] = np.nan
     one = Grid.of(run).ds  # lost as a sweep too
     assert (one["diverged_at"].values, results.config(one)["kind"]) == (3, "sweep")
-    assert np.isnan(final(one, "utility")).all()
+    assert np.isnan(Grid.of(one).final("utility")).all()
     text = compare(run, whole, names=("bad", "good")).text()
     assert "In bad 1 of 1 compared setting diverged." in text
