@@ -52,11 +52,14 @@ class Report(NamedTuple):
     @property
     def multiplier(self) -> float | None:
         """The noise multiplier of DP-SGD: sigma over the norm of a drawn record's share, G/b for the
-        mean of a batch.  None where releases have several, where shares are bounded otherwise, and where
+        mean of a batch, and C for a client's update that is clipped to C.  None where releases have several, where shares are bounded otherwise, and where
         nothing is proven."""
         every = [] if math.isinf(self.proven) else list(plain_events(self.event))
         shares = [
-            e.sensitivity.X(e.sampling) if isinstance(e.sensitivity, Mean) else 0 for e in every
+            min(e.sensitivity.X(e.sampling), e.sensitivity.whole)
+            if isinstance(e.sensitivity, Mean)
+            else 0
+            for e in every
         ]
         each = {e.sigma / share if share else None for e, share in zip(every, shares, strict=True)}
         plain = len(each) == 1 and not any(e.correlation for e in every)

@@ -62,6 +62,15 @@ ALIKE = 1e-2  # relative: how far the eps of an audited mechanism may be from th
 POINTS = 128  # of a profile that a card carries, besides eps = 0
 MOST = 1 << 15  # places where a curve is looked at
 TOLD = 1e-15  # the least regret of a curve that is not Gaussian, which floats may not tell from 0
+DIFFERENCES = {
+    ("record", "replace_one"): "a record was changed",
+    ("record", "add_remove"): "a record is in the data",
+    ("record", "zero_out"): "a record took part",
+    ("client", "replace_one"): "a client's records were changed",
+    ("client", "add_remove"): "a client is in the data",
+    ("client", "zero_out"): "a client's update took part",
+}
+CHANGED = {NEIGHBOURS[pair]: words for pair, words in DIFFERENCES.items()}  # as cards name them
 LEFT_OUT = (
     "other runs on the same data, tuning included: eps and deltas add up; metrics of the training data, "
     "which are exact; test and validation records; the rounding of floating-point numbers"
@@ -113,7 +122,6 @@ class Card(NamedTuple):
         if math.isinf(self.eps):
             return [(how, f"none at delta {_up(self.delta)}: {self.method}")]
         status = STATUS.get(self.status, "")
-        what = "a client's records were" if self.unit == "client" else "a record was"
         narrow = "; not all records of a client" if self.unit == "record" else ""
         out = [
             (
@@ -128,8 +136,8 @@ class Card(NamedTuple):
         out += [
             (
                 f"at {100 * fpr:g} % FPR",
-                f"detecting whether {what} changed has a true positive rate of at most {_up(100 * rate)} %"
-                f"{self._reached(fpr)}",
+                f"detecting whether {CHANGED[self.neighbours]} has a true positive rate of at most "
+                f"{_up(100 * rate)} %{self._reached(fpr)}",
             )
             for fpr, rate in self.rates.items()
         ]

@@ -224,6 +224,7 @@ def test_a_report_states_the_noise_multiplier() -> None:
         (e, 0.1 * 10 / 0.5),
         (dataclasses.replace(e, sensitivity=svrg(0.5)), 0.1 / (0.5 * (2 / 10 - 1 / 100))),
         (Sequence((e, e)), 2.0),
+        (Event(Sampling("full", 1, 1), Mean(0.5, 2.0, mean=2.0, whole=0.5), 3.0, 9), 6.0),
         (Sequence((e, other)), None),
         (Event(Sampling("full", 9, 9), Mean(0.5), 0.1, 25, correlation=(1.0, -0.5)), None),
         (NoClaim("none"), None),

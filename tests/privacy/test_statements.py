@@ -267,6 +267,21 @@ def test_a_card_says_what_it_rests_on(key: jax.Array, shell: Shell) -> None:
     assert "needs delta" in shell.refused(words.replace("--delta 1e-4", "--eps 1"))
 
 
+@pytest.mark.parametrize(
+    ("unit", "adjacency", "words"),
+    [
+        ("client", "zero_out", "a client's update took part"),
+        ("client", "add_remove", "a client is in the data"),
+        ("client", "replace_one", "a client's records were changed"),
+        ("record", "add_remove", "a record is in the data"),
+    ],
+)
+def test_attacks_tell_neighbours_apart_and_no_more(unit: Any, adjacency: Any, words: str) -> None:
+    """A client that leaves moves a sum by C, and one that changes by 2 C."""
+    said = str(card(replace(FULL, unit=unit, adjacency=adjacency), 1e-4))
+    assert said.count(f"detecting whether {words} has a true positive rate of at most") == 2
+
+
 def test_a_card_takes_an_audit_of_its_own_mechanism_alone(key: jax.Array) -> None:
     numbers: dict[str, Any] = dict(rounds=3, lr=0.1, delta=1e-3)
     problem = a_problem()
