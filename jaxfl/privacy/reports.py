@@ -51,9 +51,11 @@ class Report(NamedTuple):
 
     @property
     def multiplier(self) -> float | None:
-        """The noise multiplier of DP-SGD: sigma over the norm of a drawn record's share, G/b for the
-        mean of a batch, and C for a client's update that is clipped to C.  None where releases have several, where shares are bounded otherwise, and where
-        nothing is proven."""
+        """The noise multiplier of DP-SGD: sigma over the norm of a drawn record's share.
+
+        That is G/b for the mean of a batch, and C for a client's update that is clipped to C.  None where
+        releases have several, where shares are bounded otherwise, and where nothing is proven.
+        """
         every = [] if math.isinf(self.proven) else list(plain_events(self.event))
         shares = [
             min(e.sensitivity.X(e.sampling), e.sensitivity.whole)
