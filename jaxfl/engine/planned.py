@@ -315,9 +315,8 @@ def _same(
         if name == "objective" and np.allclose(before, mine, 1e-5, 1e-6, equal_nan=True):  # type: ignore[arg-type]
             continue  # devices may differ in the last digits
         if before != mine:
-            other = "this one has none" if mine is None else f"this one's {_short(mine)}"
-            words = f"{begun}: its {name} is {_short(before)}, {other}"
-            raise InputError(words, way, **how)
+            there, here = ("none" if v is None else _short(v) for v in (before, mine))
+            raise InputError(f"{begun}: {name} is {there} there, and {here} here", way, **how)
 
 
 def _short(value: Any) -> str:

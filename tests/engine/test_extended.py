@@ -224,9 +224,9 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"seeds": 1}, "its seeds has 1"),
     ({"algorithm": "cdp_gd"}, "its algorithm has soteriafl_gd"),
     ({"rounds": 10}, "rounds = 10 lies before round 20"),
-    ({"clip": 3.0, "rounds": LONGER}, 'its clip is "2"'),
-    ({"key": jax.random.key(1)}, "its keys is"),  # and all else that resuming compares
-    ({"eval_every": 4}, "its eval_every is 8, this one's 4"),
+    ({"clip": 3.0, "rounds": LONGER}, 'clip is "2" there'),
+    ({"key": jax.random.key(1)}, "keys is"),  # and all else that resuming compares
+    ({"eval_every": 4}, "eval_every is 8 there, and 4 here"),
 ]
 
 

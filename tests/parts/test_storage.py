@@ -163,7 +163,7 @@ def test_a_run_goes_on_as_it_was(kind, tmp_path):
     chex.assert_trees_all_equal(whole.state, again.state, strict=True)
     for rounds, how in ((12, "resume"), (20, "extend")):
         resume = lambda T=rounds, h=how: jaxfl.simulate(wrong, problem, KEY, T, **{h: True}, **more)  # noqa: E731
-        refused(resume, f"its storage is .{kind}., this one")
+        refused(resume, f"storage is .{kind}. there, and")
     options: dict[str, Any] = {**given, "rounds": 6, "out": tmp_path / "sweep", "lr": [0.1]}
     found = jaxfl.sweep(algorithm, problem, **options)
     assert config(found)["settings"]["parts"]["storage"] == kind
