@@ -163,7 +163,7 @@ class Record:
 
     def _of_loss(self) -> list[JaxflWarning]:
         who = f"{self.algorithm.name} on {self.problem.name}"
-        names = dict.fromkeys(("lr", "batch", "sigma", "eps"))
+        names = dict.fromkeys(("lr", "batch", "sigma", "eps", "server_lr", "update_clip"))
         if self.ended.startswith("diverged"):
             way = f"{self._scaling()}take a smaller {{lr}}"
             return [DivergedWarning(f"{who} {self.ended}", way, suggested=names)]
@@ -173,10 +173,11 @@ class Record:
         step, batch = self.values.get("lr"), self.values.get("batch", self.facts.m)
         ways = ["a smaller {lr}" + (f" than {step:.3g}" if isinstance(step, int | float) else "")]
         ways += ["a larger {batch}"] if batch < self.facts.m else []
+        if "update_clip" in self.values:  # the noise follows from it, and not from clients' steps
+            ways = ["a smaller {server_lr}", "a smaller {update_clip}"]
         if noise := self.sources.get("sigma"):
             ways += ["a smaller {sigma}" if noise.origin is Origin.GIVEN else "a larger {eps}"]
-        best = f"The best loss of {who} is that of round 0, {loss[0]:.4g}"
-        both = f"{best}, and the last is {loss[-1]:.4g}"
+        both = f"The best loss of {who} is that of round 0, {loss[0]:.4g}, and the last is {loss[-1]:.4g}"
         way = f"{self._scaling()}take {' or '.join(ways)}"
         return [JaxflWarning(both, way, suggested=names)]
 

@@ -105,9 +105,9 @@ class Run(Record):
         return pandas.DataFrame(table, index=ds["client"].to_index())
 
     def extend(self, rounds: int, **more: Any) -> Run:
-        """Continue until round ``rounds``, with the same hyper-parameters and streams of draws.
+        """A new run that continues until round ``rounds``, with the same values and streams of draws.
 
-        The result is in memory: ``simulate(..., out=folder, extend=True)`` continues in a folder.
+        It is in memory: ``simulate(..., out=folder, extend=True)`` continues in a folder.
         ``more`` are ``stop``, ``progress`` and ``callbacks`` of :func:`simulate`.  Without ``stop`` no
         rule ends the new rounds; :meth:`privacy` still counts the earlier ones.
         """

@@ -486,7 +486,8 @@ def write(figure: Figure, path: Path) -> Path:
         text.set_parse_math(False)
         text.set_text("\n".join(map(printable, text.get_text().split("\n"))))
     engine: Any = figure.get_layout_engine()
-    engine.execute(figure)
+    for _ in range(2):  # ticks, and so the room of a colour bar, follow from the first layout
+        engine.execute(figure)
     for ax in figure.axes:  # the last digits of a layout depend on where its numbers are in memory
         ax.set_position(np.round(ax.get_position().bounds, 9))
         ax.set_in_layout(True)

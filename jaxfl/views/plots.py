@@ -58,6 +58,8 @@ PLACES = ("training", "worst", "test", "eps", "mean")  # of colours, in the orde
 # beside the loss, the first there
 SECOND = ("test_accuracy", "accuracy", "test_loss", "grad_norm_sq")
 
+NOTHING = "a map takes an axis of several values, and a front final values: leave it out"
+
 
 def draw(
     ds: xarray.Dataset, folder: str | Path, *, formats: Sequence[str] = ("png",), **options: Any
@@ -126,7 +128,9 @@ def figures(
         if kind == "curves" or not grid.per_client(rule.metric)
     }
     drawn = {name: named[name]() for name in _only(only, [*named])}
-    return {name: figure for name, figure in drawn.items() if figure is not None}
+    fine = {name: figure for name, figure in drawn.items() if figure is not None}
+    require(fine or only is None, "shows nothing of this result", NOTHING, only=only)
+    return fine
 
 
 def _only(names: str | Sequence[str] | None, known: Sequence[str]) -> Sequence[str]:
@@ -736,7 +740,9 @@ def curves(
     if metrics is None and "eps_spent" in grid.ds:
         sent = "uplink_bits" if grid.cells["n"].max() > 1 else "round"  # one client sends nothing
         where["eps_spent"] = alongs if len(runs) > 1 else [sent]
-        more.append("ε: of all that was released up to the next evaluated round.")
+        last = any("loss" in rule for rule in grid.about["settings"].get("stop") or ())
+        said = "ε: of all that was released up to the next evaluated round"
+        more.append(said + ", and at the end of all planned rounds" * last + ".")
     else:
         more += filter(None, [_whole(grid, [grid.cells])])
     setting, *others = ([*run.setting()] for run in runs.values())

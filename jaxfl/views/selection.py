@@ -30,6 +30,7 @@ LEAST = ("accuracy_deviation", "test_accuracy_deviation", "utility", "grad_norm_
 CRITERIA = {f"{of}{what}": way for of in OF for what, way in (("loss", "min"), ("accuracy", "max"))}
 CRITERIA |= dict.fromkeys(LEAST, "min")
 STUDIED = ("algorithm", "eps", "seed", "round")  # axes over which nothing can be chosen
+BEYOND = 1e308  # above every loss
 AWAY = 1000  # a final loss above this, or above this many times the first, counts as diverged
 SHARED = (
     "Runs with the same seed share their noise, so no eps is proven for publishing several of them"
@@ -190,10 +191,14 @@ def _best(grid: Grid, rule: Criterion, over: tuple[str, ...]) -> tuple[xarray.Da
     for name, applies in has.items():  # the others are copies
         tried = tried & (applies | (ds[name] == ds[name][0]))
     losses = (rule.sign * mean).where(tried).fillna(np.inf)
-    each = xarray.Dataset({"loss": losses, "tried": tried}).expand_dims("one")
+    # of equal accuracies that with the lowest loss on the same data
+    other = rule.metric.replace("accuracy", "loss")
+    again = over_seeds(grid.final(other if other in ds else rule.metric))[0].fillna(BEYOND)
+    each = xarray.Dataset({"loss": losses, "tried": tried, "again": again}).expand_dims("one")
     each = each.stack(candidate=("one", *over), create_index=False)
-    best, least = each["loss"].argmin("candidate"), each["loss"].min("candidate")
-    found, equal = least < np.inf, (each["loss"] == least).sum("candidate") > 1
+    least = each["loss"].min("candidate")
+    best = each["again"].where(tied := each["loss"] == least, np.inf).argmin("candidate")
+    found, equal = least < np.inf, tied.sum("candidate") > 1
     lost = (each["tried"] & (each["loss"] == np.inf)).sum("candidate").max()
     out = ds.assign(score=mean, score_error=error)
     out = out.sel({name: each[name].isel(candidate=best) for name in over})
@@ -251,6 +256,7 @@ def _note(grid: Grid, found: Grid, rule: Criterion, over: tuple[str, ...], lost:
     if found.ds["equal"].any():
         where = _share(found, found.ds["equal"] > 0, found.ds["score"])
         first = "smallest" if all(map(grid.numeric, over)) else "first"
+        first = "one of lowest loss" if rule.metric.endswith("accuracy") else first
         said.append(f"In {where} another is as good, and the {first} is shown")
     if proven.any():
         reads = f"and nothing protects the {held} records"

@@ -249,6 +249,8 @@ def test_warnings_come_last_and_name_options(tmp_path: Path, shell: Shell) -> No
     assert worse.startswith("jaxfl: The best loss of ldp_sgd on mine.libsvm is that of round 0")
     assert "take a smaller --lr than 50 or a larger --batch or a smaller --sigma" in worse
     assert shell(line, "--quiet").err == ""
+    shared = shell(line.replace("ldp_sgd", "dp_fedavg"), "--update-clip 9").err
+    assert "take a smaller --server-lr or a smaller --update-clip or a smaller --sigma" in shared
     assert "unscaled" not in shell(line, "--data-option scale=true").err
 
 

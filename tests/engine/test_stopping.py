@@ -152,6 +152,8 @@ def test_public_quantities_keep_the_proof(stop: dict[str, float]) -> None:
     for event in (run.event(), run.event(1)):
         assert best_of(event, 1, run.delta).eps == pytest.approx(run.privacy().proven)
     assert run.privacy().note == ""
+    notes = jaxfl.views.figures(run.dataset())["curves"].get_label()
+    assert ("and at the end of all planned rounds" in notes) == ("loss" in stop)
 
 
 @pytest.mark.plain

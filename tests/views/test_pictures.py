@@ -18,6 +18,7 @@ from scipy.stats import norm
 from told import mistakes, refused
 
 import jaxfl
+from jaxfl import InputError
 from jaxfl.engine import results
 from jaxfl.privacy import Event, Mean, NoClaim, Sampling, epsilon
 from jaxfl.privacy.events import AnyEvent
@@ -448,6 +449,14 @@ def test_what_ends_above_its_start_is_on_no_front(drawn: dict[str, Figure]) -> N
     steps = [line for line in panels(figure)[0].get_lines() if line.get_color() == "#DDDDDD"]
     assert all(step.get_ydata().max() <= start for step in steps)
     assert "What ends above its start is on none." in words(figure).replace("\n", " ")
+
+
+def test_a_named_picture_that_shows_nothing_is_refused() -> None:
+    ds = grids.grid({"eps": (1.0,)}, algorithms=THREE[:1])
+    with pytest.raises(
+        InputError, match=r"only = .map-loss. shows nothing of this result: a map takes"
+    ):
+        plots.figures(ds, only="map-loss")
 
 
 def test_what_has_no_proven_eps_beats_nothing_that_has(drawn: dict[str, Figure]) -> None:

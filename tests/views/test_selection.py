@@ -102,6 +102,11 @@ def test_what_is_best(ds: xarray.Dataset) -> None:
     """The largest accuracy; of ties the smallest number; a schedule by its words; one's own metric only
     with a direction."""
     chosen = select(ds, "accuracy").ds["chosen_lr"]
+    of_each = ds.assign(client_accuracy=ds["accuracy"].expand_dims(client=3, axis=-1))
+    refused(
+        lambda: Grid.of(of_each).check("client_accuracy"),
+        "client_accuracy has a value for each client",
+    )
     assert (select(ds, "min:accuracy").ds["chosen_lr"] != chosen).any()
     own = ds.assign(fairness=ds["accuracy"])
     refused(lambda: select(own, "fairness"), "which fairness is best")
@@ -113,6 +118,15 @@ def test_what_is_best(ds: xarray.Dataset) -> None:
     assert least["chosen_batch"].values.tolist() == [8.0, 8.0]
     said = "In 2 of 2 rows another is as good, and the smallest is shown. "
     assert said in select(ties, over=("lr", "batch")).note
+    later = ties["round"] > 0
+    even = ties.assign(accuracy=ties["accuracy"] * 0 + 0.5)
+    even["loss"] = even["loss"].where(~(later & (even["lr"] == 0.3)), 0.4)
+    wide = select(even, "accuracy", over=("lr", "batch"))
+    assert wide.ds["chosen_lr"].values.tolist() == [0.3, 0.3]  # inside the grid: no advice
+    assert ("and the one of lowest loss is shown" in wide.note, "lr" in wide.warning) == (
+        True,
+        False,
+    )
     words = grids.grid({"eps": (1.0,), "lr": ("cosine:0.3", "0.1")}, algorithms=("ldp_sgd",))
     assert "In the only row another is as good, and the first is shown" in select(words).note
     words["loss"][..., 1, :, :] /= 2
