@@ -118,9 +118,9 @@ def test_a_sweep_is_judged_by_where_a_rule_stopped_its_runs() -> None:
     assert (stopped.max("seed") > stopped.min("seed")).all()
     for name in ("loss", "uplink_bits"):
         ended = ds[name].sel(round=ds["stopped_at"].fillna(20))
-        assert (cells.final(ds, name) == ended).all()
+        assert (cells.Grid.of(ds).final(name) == ended).all()
     best = selection.select(ds)
-    means = cells.final(ds, "loss").mean("seed")
+    means = cells.Grid.of(ds).final("loss").mean("seed")
     assert best.ds["chosen_lr"].item() == means.idxmin("lr").item() > 1e-3
     for words in (best.note, str(tables.table(ds)), str(tables.table(best.ds))):
         assert "left out" not in words
