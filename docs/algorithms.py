@@ -42,8 +42,8 @@ CLIENTS, RECORDS, SIZE, ROUNDS, SMOOTHNESS, DIAMETER = 10, 1000, 100, 100, 1.0, 
 ALONE = ("dp_gd", "dp_sgd", "dp_srm", "noisy_mu2", "rrpsgd")  # one node holds all data
 SEVERAL = (  # of an algorithm that one node runs by default
     "- Several clients: each sends the estimate of its own draw, clipped and without noise, to a server "
-    "that they trust. The server adds the noise once, to the mean of the n estimates, where a record weighs 1/n "
-    "of that. Protected is a record from all who see the models, and not from the server."
+    "that they trust. The server adds the noise once, to the mean of the n estimates, where a record "
+    "weighs 1/n of that. Protected is a record from all who see the models, and not from the server."
 )
 QUIET = ("none", "plain_sum")  # parts that are not there
 FIELD = "Who leads at which eps and budget of bits is measured: [the field](field.md#the-answer-in-words)."
