@@ -316,7 +316,7 @@ def _same(
             continue  # devices may differ in the last digits
         if before != mine:
             there, here = ("none" if v is None else _short(v) for v in (before, mine))
-            raise InputError(f"{begun}: {name} is {there} there, and {here} here", way, **how)
+            raise InputError(f"{begun}: its {name} is {there} there, and {here} here", way, **how)
 
 
 def _short(value: Any) -> str:

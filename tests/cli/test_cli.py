@@ -400,14 +400,14 @@ def test_a_plan_answers_for_the_folder(whole: Path, shell: Shell) -> None:
     assert "done: all 1 run; left: nothing" in shell(words).err
     assert "left" not in shell(words, "--force").err
     other = shell(words, "--seed 5", status=2).err
-    assert "holds other runs: seeds is 0 there, and 5 here: name another folder" in other
+    assert "holds other runs: its seeds is 0 there, and 5 here: name another folder" in other
     assert "holds a run: name another" in shell(words.replace("run", "sweep", 1), status=2).err
     assert held(whole) == before
 
 
 def test_another_configuration_needs_force(finished: Path, shell: Shell) -> None:
     before, other = held(finished), f"{RUN} --rounds 30 --seed 5 --out {finished}"
-    assert "holds other runs: seeds is 0 there, and 5 here" in shell.refused(other)
+    assert "holds other runs: its seeds is 0 there, and 5 here" in shell.refused(other)
     # A mistake that is found late replaces nothing, even with --force.
     shell.refused(other, "--shift 7 --force")
     assert held(finished) == before

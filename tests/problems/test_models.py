@@ -425,7 +425,10 @@ test_mistakes_get_one_sentence = refusals(
     (spoilt(1, -1), "Labels hold -1, .*labels > 0"),
     (of(test=NOTHING[0, :2]), "same structure"),
     (of(train=(NOTHING[..., None], LABELS)), r"5, 1\) .*: reshape .*x.shape\[:-2\] \+ \(5,\)"),
-    (of(train=(NOTHING, PADDED), count=np.asarray([4, 1, 3])), "hold 2, .* labels - 1 for 1"),
+    (
+        of(train=(NOTHING, PADDED), count=np.asarray([4, 1, 3])),
+        "hold 2, .* labels - 1 if they are 1",
+    ),
     (of(train=(NOTHING.astype(int), LABELS)), "takes floats: convert"),
     (lambda: posed(np.zeros(4)), "one vector of 5 numbers"),
     (lambda: posed(dtype="float64"), "JAX_ENABLE_X64"),
