@@ -217,7 +217,8 @@ def _answer(
     require(not words[0].startswith("-"), begins)
     others = NO_DATA | (NO_OPTIONS if command == "audit" else {})
     for name in (word[2:].partition("=")[0] for word in words if word.startswith("--")):
-        require(name not in others, f"jaxfl {command} takes no --{name}", others.get(name, ""))
+        takes = lambda: f"jaxfl {command} takes no --{name}"  # noqa: E731
+        require(name not in others, takes, others.get(name, ""))
     parser = question_parser(command)
     found, rest = parser.parse_known_args(words)
     parser.finish(rest, "write --name value", f"`jaxfl {command} --help` explains the options")
@@ -299,9 +300,8 @@ def _audit(name: str, **given: Any) -> dict[str, Any]:
 def _value(name: str, text: Any) -> Any:
     """A number, true or false, or a text where the option takes one."""
     if isinstance(text, str) and reads(text):
-        plus = text.startswith("+")  # as if it were added
-        way = f"write {text[1:]}, or the total of rounds"
-        require(not plus, "must have no plus sign", way, **{flag(name): text})
+        way = f"write {text[1:]}, or the total of rounds"  # a plus could mean more
+        require(text[:1] != "+", "must have no plus sign", way, **{flag(name): text})
         return int(text) if text.lstrip("-").isdigit() else float(text)
     found = {"true": True, "false": False}.get(str(text).lower(), text)
     require(name in TEXTS or isinstance(found, bool), "must be a number", **{flag(name): text})

@@ -191,7 +191,7 @@ def bind(
         lambda: (
             f"{kind} {name!r} takes {' and '.join(first)} without a name, and {len(args)} values have none"
         ),
-        f"name the others: {', '.join(names)}",
+        lambda: f"name the others: {', '.join(names)}",
     )
     forwards = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
     offer = f"its options are {', '.join(names)}" if names else "it takes no options"

@@ -267,7 +267,7 @@ def labels_of(
     kinds = {"n" if array.dtype.kind in "iuf" else array.dtype.kind for array in values}
     several = " and ".join(sorted({str(array.dtype) for array in values}))
     way = "convert it to one in every table"
-    require(len(kinds) == 1, f"{who} has several types, {several}", way)
+    require(len(kinds) == 1, lambda: f"{who} has several types, {several}", way)
     (kind,) = kinds
     require(
         kind in "nbU",
@@ -294,15 +294,13 @@ def labels_of(
 
 def _spelt_apart(who: str, classes: Sequence[str]) -> None:
     """Raise if two names of classes differ in case or spaces alone; single letters may differ in case."""
-    of = dict[str, str]()
+    of, way = dict[str, str](), "spell them alike, as with frame[label].str.strip().str.lower()"
     for name in classes:
         key = " ".join(name.split())
         first = of.setdefault(key.casefold() if len(key) > 1 else key, name)
-        words = (
-            f"{who} has the classes {first!r} and {name!r}, which differ in case or spaces alone"
-        )
-        way = "spell them alike, as with frame[label].str.strip().str.lower()"
-        require(first == name, words, way)
+        if first != name:
+            differ = "which differ in case or spaces alone"
+            raise InputError(f"{who} has the classes {first!r} and {name!r}, {differ}", way)
 
 
 def _column(frame: Any, name: Hashable, who: str) -> tuple[Array, bool]:

@@ -290,7 +290,7 @@ class Record:
         return float(self.values.get("delta", usual))
 
     def event_of(self, rounds: int, facts: ProblemFacts | None = None, **values: Any) -> AnyEvent:
-        """The event of so many rounds, about one record, with the losses that stopping rules read.
+        """The event of this number of rounds, with the losses that stopping rules read.
 
         ``facts`` and ``values`` replace those of the run.
         """

@@ -17,7 +17,7 @@ from jaxfl.privacy.events import AnyEvent, Event, Mean, Sampling, plain_events, 
 __all__ = ["SHARE", "central", "cheap", "checked", "deviation", "drowned"]
 
 SHARE = 0.1  # of the eps of the rounds, for noisy losses that are cheap
-LIKELY = 0.05  # the probability from which noise alone is said to end a run
+LIKELY = 0.05  # a warning names noise that ends a run with this probability
 
 
 def checked(

@@ -62,15 +62,15 @@ ALIKE = 1e-2  # relative: how far the eps of an audited mechanism may be from th
 POINTS = 128  # of a profile that a card carries, besides eps = 0
 MOST = 1 << 15  # places where a curve is looked at
 TOLD = 1e-15  # the least regret of a curve that is not Gaussian, which floats may not tell from 0
-DIFFERENCES = {
-    ("record", "replace_one"): "a record was changed",
-    ("record", "add_remove"): "a record is in the data",
-    ("record", "zero_out"): "a record took part",
-    ("client", "replace_one"): "a client's records were changed",
-    ("client", "add_remove"): "a client is in the data",
-    ("client", "zero_out"): "a client's update took part",
-}
-CHANGED = {NEIGHBOURS[pair]: words for pair, words in DIFFERENCES.items()}  # as cards name them
+DIFFERENCES = (  # of neighbouring data, in the order of their kinds
+    "a record was changed",
+    "a record is in the data",
+    "a record took part",
+    "a client's records were changed",
+    "a client is in the data",
+    "a client's update took part",
+)
+CHANGED = dict(zip(NEIGHBOURS.values(), DIFFERENCES, strict=True))
 LEFT_OUT = (
     "other runs on the same data, tuning included: eps and deltas add up; metrics of the training data, "
     "which are exact; test and validation records; the rounding of floating-point numbers"

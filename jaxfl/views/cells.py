@@ -229,11 +229,10 @@ class Grid:
         require(known, "Nothing of this result is computed yet", "compute some of it first")
         for name in names:
             each = self.per_client(name)
-            way = f"draw it, or read it from the data set, as in ds[{name!r}]"
-            require(clients or not each, f"{name} has a value for each client", way)
-            require(
-                name in known or each, lambda: closest("metric in this result named", name, known)
-            )
+            way = "draw it, or read it from the data set, as in ds['client_accuracy']"
+            require(clients or not each, "has a value for each client", way, metric=name)
+            fine = name in known or each
+            require(fine, lambda: closest("metric in this result named", name, known))
 
     def check_axis(self, name: str, *more: str) -> None:
         """Raise unless it is an axis, or one of more names."""

@@ -390,7 +390,7 @@ def _privacy(grid: Grid, cells: pandas.DataFrame) -> list[tuple[str, bool]]:
 
 
 def _sharing(cells: pandas.DataFrame, say: Callable[..., Any], by: str) -> dict[Any, list[str]]:
-    """The algorithms, or what else cells are grouped by, under what is said of each."""
+    """The values of the column ``by``, grouped by what ``say`` returns for their cells."""
     of = dict[Any, list[str]]()
     for who, own in cells.groupby(by, sort=False):
         of.setdefault(say(own), []).append(str(who))

@@ -210,7 +210,7 @@ class Table(NamedTuple):
         return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"]) + "\n"
 
     def _one_eps(self) -> Table:
-        """The proven eps in place of the axis eps, where each row has proven what it asked for."""
+        """Replace the axis eps by the proven eps, if each row proves the eps that it asked for."""
         known: dict[str, Any] = {column.name: column for column in self.columns}
         asked, proven = (known[n].values if n in known else () for n in ("eps", "proven_eps"))
         pairs = [*zip(asked, proven, strict=False)]

@@ -234,7 +234,7 @@ def test_an_eps_that_is_not_proven_is_only_claimed(drawn: dict[str, Figure]) -> 
 
 
 def test_a_loss_that_did_not_fall_is_named(drawn: dict[str, Figure]) -> None:
-    """Chosen or not; of settings without a final value nothing is said."""
+    """With a choice and without. Settings that have no final value are not named."""
     ds = grids.grid({"eps": (1.0, 5.0), "lr": (0.1, 0.3)}, diverged={"eps": 5.0, "lr": 0.1})
     draw(ds, ".", choose_by="none")
     assert "did not fall" not in words(drawn["curves-loss"])

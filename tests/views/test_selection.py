@@ -105,7 +105,7 @@ def test_what_is_best(ds: xarray.Dataset) -> None:
     of_each = ds.assign(client_accuracy=ds["accuracy"].expand_dims(client=3, axis=-1))
     refused(
         lambda: Grid.of(of_each).check("client_accuracy"),
-        "client_accuracy has a value for each client",
+        "metric = .client_accuracy. has a value for each client: draw it",
     )
     assert (select(ds, "min:accuracy").ds["chosen_lr"] != chosen).any()
     own = ds.assign(fairness=ds["accuracy"])
