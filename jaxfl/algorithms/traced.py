@@ -7,7 +7,6 @@ such as sigma from eps, come from a callback to the same resolution, with deriva
 from __future__ import annotations
 
 import functools
-import warnings
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -20,6 +19,7 @@ from jax.custom_derivatives import SymbolicZero
 from jaxfl.algorithms.resolution import NOISE, build, resolve, rounded_up
 from jaxfl.core.derivatives import no_derivative
 from jaxfl.core.errors import InputError, JaxflWarning, listed, require
+from jaxfl.core.foreign import warn
 from jaxfl.core.types import Algorithm, Array, Hyper, ProblemFacts, Resolved
 
 __all__ = ["split", "traced_values"]
@@ -172,7 +172,7 @@ def _answer(host: _Host, *given: Any) -> Any:
         return np.float32(1), *host.numbers(named)
     except InputError as error:
         why = JaxflWarning(f"The run is NaN, since its numbers are refused: {error}")
-        warnings.warn(why, stacklevel=1)
+        warn(why)
         return np.float32(0), *(np.full_like(host.hp[name], np.nan) for name in host.names)
 
 

@@ -6,7 +6,6 @@ import functools
 import importlib
 import inspect
 import os
-import warnings
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -27,6 +26,7 @@ from jaxfl.core.errors import (
     require,
     shown,
 )
+from jaxfl.core.foreign import warn
 from jaxfl.core.memory import check_fits
 from jaxfl.core.meshes import automatic
 from jaxfl.core.params import known, near, whole
@@ -92,8 +92,7 @@ def gathered(*values: Any) -> None:
     devices = max((len(leaf.sharding.device_set) for leaf in leaves), default=1)
     if devices > 1:
         way = "divide the clients of the problem again with problem.shard(mesh, axis)"
-        text = f"Arrays of {devices} devices are copied to one: {way}."
-        warnings.warn(text, JaxflWarning, stacklevel=3)
+        warn(JaxflWarning(f"Arrays of {devices} devices are copied to one", way))
 
 
 def untraced(

@@ -1,19 +1,21 @@
-"""Contexts for code of the user's own: imports of its modules, standard output, NumPy's error settings."""
+"""Code of users: imports of its modules, standard output, NumPy's error settings, lines in warnings."""
 
 from __future__ import annotations
 
 import contextlib
 import sys
 import types
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TextIO
 
 import numpy as np
 
+from jaxfl.core.errors import JaxflWarning
 from jaxfl.core.identity import INSTALLED
 
-__all__ = ["CALM", "apart", "importing", "output"]
+__all__ = ["CALM", "apart", "importing", "output", "warn"]
 
 CALM = np.errstate(divide="warn", over="warn", under="ignore", invalid="warn")  # whatever users set
 _outputs: list[TextIO] = []  # standard output, while others print elsewhere
@@ -57,3 +59,13 @@ def apart(only: bool) -> Iterator[None]:
 def output() -> TextIO:
     """Standard output, which is for results."""
     return _outputs[-1] if _outputs else sys.stdout
+
+
+def warn(warning: JaxflWarning) -> None:
+    """Issue a warning at the innermost line of the user's own code, however deep in jaxfl it arises."""
+    frame: types.FrameType = sys._getframe(1)
+    while frame.f_back and frame.f_code.co_filename.startswith(("<frozen", *INSTALLED)):
+        frame = frame.f_back
+    place = frame.f_code.co_filename, frame.f_lineno, frame.f_globals.get("__name__")
+    seen = frame.f_globals.setdefault("__warningregistry__", {})
+    warnings.warn_explicit(warning, type(warning), *place, seen)

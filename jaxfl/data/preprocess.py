@@ -7,7 +7,6 @@ the published experiments.
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
@@ -15,6 +14,7 @@ import numpy as np
 
 from jaxfl.core.checks import spelt, stream
 from jaxfl.core.errors import InputError, JaxflWarning, listed, require
+from jaxfl.core.foreign import warn
 from jaxfl.core.params import fraction, positive, whole
 from jaxfl.data.records import Array, ClientData, Dataset, refuse_tuple, rows
 from jaxfl.data.sizes import enough
@@ -172,7 +172,7 @@ def _warn_of_rounding(data: Any, features: Array, mean: Array, deviation: Array)
     what = f"feature {listed(names)}" if np.ndim(lost) else "all features"
     words = f"The values of {what} are equal, or differ by little more than {kind} rounds them"
     way = f"subtract a typical value before they become {kind}, or read them with dtype='float64'"
-    warnings.warn(JaxflWarning(words, way), stacklevel=5)
+    warn(JaxflWarning(words, way))
 
 
 def _pair(dataset: Dataset | ClientData) -> tuple[Array, ...]:

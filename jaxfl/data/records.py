@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
@@ -24,6 +23,7 @@ from jaxfl.core.checks import (
     stacked,
 )
 from jaxfl.core.errors import JaxflWarning, listed, require
+from jaxfl.core.foreign import warn
 from jaxfl.core.params import known, whole
 from jaxfl.core.progress import plural
 from jaxfl.data.frames import Tables, column_names, groups, is_frame, names_of, tables
@@ -492,7 +492,7 @@ def owners_of(
     lost = [name for name in groups[1] if name not in number]
     if lost:
         words = f"The test set has the clients {listed(lost)}, which training lacks: they count for none"
-        warnings.warn(JaxflWarning(words, "spell them alike in both"), stacklevel=5)
+        warn(JaxflWarning(words, "spell them alike in both"))
     return owner
 
 

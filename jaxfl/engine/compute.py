@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import time
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -12,6 +11,7 @@ import jax
 import numpy as np
 
 from jaxfl.core.errors import InputError, JaxflWarning
+from jaxfl.core.foreign import warn
 from jaxfl.core.interrupts import interrupts_deferred
 from jaxfl.core.memory import free
 from jaxfl.core.params import whole
@@ -129,7 +129,7 @@ class Saves:
         try:
             write()
         except InputError as error:
-            warnings.warn(f"{error}  There is no checkpoint.", JaxflWarning, stacklevel=3)
+            warn(JaxflWarning(f"{error}  There is no checkpoint"))
             self.took = math.inf
             return
         self.last = time.perf_counter()

@@ -60,6 +60,7 @@ __all__ = [
 ]
 
 ROUNDING = 1e-5  # of a norm in float32
+BOUNDS = ("update_clip", "quantile")  # of models' changes: noise follows from these, not from lr
 # how runs end
 DONE = "finished"
 LOST = "diverged: the loss is not finite from round {} on"
@@ -163,21 +164,21 @@ class Record:
 
     def _of_loss(self) -> list[JaxflWarning]:
         who = f"{self.algorithm.name} on {self.problem.name}"
-        names = dict.fromkeys(("lr", "batch", "sigma", "eps", "server_lr", "update_clip"))
+        names = dict.fromkeys(("lr", "batch", "sigma", "eps", "server_lr", *BOUNDS))
         if self.ended.startswith("diverged"):
             way = f"{self._scaling()}take a smaller {{lr}}"
             return [DivergedWarning(f"{who} {self.ended}", way, suggested=names)]
         loss = self.metrics["loss"] if len(self.log.rounds) > 1 else np.zeros(1)
-        if loss[-1] == loss[0] or np.argmin(loss) > 0:
+        if loss[-1] <= loss[0]:
             return []
         step, batch = self.values.get("lr"), self.values.get("batch", self.facts.m)
         ways = ["a smaller {lr}" + (f" than {step:.3g}" if isinstance(step, int | float) else "")]
         ways += ["a larger {batch}"] if batch < self.facts.m else []
-        if "update_clip" in self.values:  # the noise follows from it, and not from clients' steps
-            ways = ["a smaller {server_lr}", "a smaller {update_clip}"]
+        if bounds := self.values.keys() & {*BOUNDS}:
+            ways = [f"a smaller {{{name}}}" for name in ("server_lr", *bounds)]
         if noise := self.sources.get("sigma"):
             ways += ["a smaller {sigma}" if noise.origin is Origin.GIVEN else "a larger {eps}"]
-        both = f"The best loss of {who} is that of round 0, {loss[0]:.4g}, and the last is {loss[-1]:.4g}"
+        both = f"The last loss of {who}, {loss[-1]:.4g}, is above that of round 0, {loss[0]:.4g}"
         way = f"{self._scaling()}take {' or '.join(ways)}"
         return [JaxflWarning(both, way, suggested=names)]
 

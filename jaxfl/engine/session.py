@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-import warnings
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -19,7 +18,7 @@ import numpy as np
 
 from jaxfl.core.checks import one_path
 from jaxfl.core.errors import InputError, JaxflWarning, require
-from jaxfl.core.foreign import CALM
+from jaxfl.core.foreign import CALM, warn
 from jaxfl.core.hosts import on_host
 from jaxfl.core.memory import HOST, check_fits
 from jaxfl.core.params import at_most_one, number, whole
@@ -185,12 +184,12 @@ def _tell_refuted(grid: Grid, strict: bool) -> None:
             words = f"The event of {study.algorithm.name} is {study.standing.why}"
             way = "run `jaxfl audit`, or leave out {strict}"
             require(not strict, words, way, suggested={"strict": True})
-            warnings.warn(JaxflWarning(words), stacklevel=4)
+            warn(JaxflWarning(words))
         if study.standing.kind == Kind.REFUTED:
             why = study.standing.why
             require(not strict, why, "mend it, or leave out {strict}", suggested={"strict": True})
             words = f"{study.algorithm.name} has {why}"
-            warnings.warn(JaxflWarning(words), stacklevel=4)
+            warn(JaxflWarning(words))
 
 
 def _claims(study: Study, cell: Cell) -> bool:
@@ -204,7 +203,7 @@ def _tell_delta(grid: Grid) -> None:
     cells = [(study, cell) for study in grid.studies for cell in study.cells]
     for study, cell in sorted(cells, key=lambda pair: -pair[1].values.get("delta", 0.0)):
         if words := of_delta(study.algorithm, cell.values, cell.facts, study.standing):
-            warnings.warn(words[0], stacklevel=4)
+            warn(words[0])
             return
 
 
@@ -224,7 +223,7 @@ def _tell_small(grid: Grid) -> None:
             words = f"{least}; that of a client with {middle:,}, the median, is {eps:.2g}"
             if 2 * eps < cell.values["eps"]:
                 way = "leave out clients with few records, or ask for a larger {eps}"
-                warnings.warn(JaxflWarning(words, way, suggested={"eps": None}), stacklevel=4)
+                warn(JaxflWarning(words, way, suggested={"eps": None}))
 
 
 def _tell_exposed(planned: Planned) -> None:
@@ -247,7 +246,7 @@ def _tell_exposed(planned: Planned) -> None:
                 count = sum(stopping.checks({"stop": noised}, cell.rounds).values())
                 way = "; ".join(filter(None, (NOISY, cheap(event, count, cell.facts, delta))))
         if words:
-            warnings.warn(JaxflWarning(words, way), stacklevel=4)
+            warn(JaxflWarning(words, way))
             return
 
 
@@ -272,7 +271,7 @@ def _plan(planned: Planned, fit: _Fit, how: How, alone: bool) -> list[int]:
         by = "Run.extend, or by `jaxfl run" if alone else "`jaxfl sweep"
         same = f"continue with the same noise by {by} --extend DIR --until T`, or "
         way = same + "compute in another folder, with a key or a seed of its own"
-        warnings.warn(JaxflWarning(words, way), stacklevel=4)
+        warn(JaxflWarning(words, way))
     size = sum(_bytes(planned, n) for n in planned.current)
     way = "evaluate less often, or divide them"
     check_fits("The results of these runs", COPIES * size, way)
@@ -374,7 +373,7 @@ def _collect(driver: Driver, planned: Planned, todo: Sequence[int], tracker: Tra
             tracker.finished(*found)
 
 
-def report_failures(done: Computed, level: int = 3) -> None:
+def report_failures(done: Computed) -> None:
     """Warn of chunks that have failed, whose runs are not ``complete`` in the result, or raise."""
     if not done.failures:
         return
@@ -382,8 +381,7 @@ def report_failures(done: Computed, level: int = 3) -> None:
     count = f"{len(done.failures):,} of {len(done.found):,} chunks failed {TRIES} times"
     words = f"{count}, the first because of {first}"
     if done.planned.store.folder is None:
-        text = f"{words}: their runs are missing in the result."
-        warnings.warn(text, JaxflWarning, stacklevel=level)
+        warn(JaxflWarning(words, "their runs are missing in the result"))
         return
     way = "the others are saved, and {resume} computes the rest"
     raise InputError(words, way, suggested={"resume": True})

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from jaxfl.algorithms.registry import one_algorithm
 from jaxfl.algorithms.resolution import NOISES, build
 from jaxfl.core.checks import one_key, one_problem, untraced
 from jaxfl.core.errors import InputError, JaxflWarning, require
+from jaxfl.core.foreign import warn
 from jaxfl.core.hosts import on_host
 from jaxfl.core.meshes import own_settings
 from jaxfl.core.params import choice, whole
@@ -304,7 +304,7 @@ def simulated(make: Callable[[], Grid], base: Base, options: Options, how: How) 
         report_failures(done)
         run = _run(done)
     for one in run.advice():
-        warnings.warn(one, stacklevel=3)
+        warn(one)
     return run
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +11,7 @@ import jax
 import numpy as np
 
 from jaxfl.core.checks import untraced
+from jaxfl.core.foreign import warn
 from jaxfl.core.meshes import own_settings
 from jaxfl.core.params import whole
 from jaxfl.core.types import Key
@@ -179,4 +179,4 @@ def _tell_outside(done: Computed) -> None:
     for _, far, length, number in sorted(found)[-1:]:
         study = done.planned.study(done.planned.chunks[number])
         for one in beyond(far, length, f"{study.algorithm.name} on {study.problem.name}"):
-            warnings.warn(one, stacklevel=4)
+            warn(one)

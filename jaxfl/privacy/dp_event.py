@@ -37,11 +37,11 @@ from __future__ import annotations
 import functools
 import importlib
 import itertools
-import warnings
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from jaxfl.core.errors import InputError, JaxflWarning, require
+from jaxfl.core.foreign import warn
 from jaxfl.privacy.accountants import STATUS, epsilon
 from jaxfl.privacy.events import (
     AnyEvent,
@@ -156,7 +156,7 @@ def dp_event(event: AnyEvent, delta: float) -> Any:
         for one in wrappers(event)
     )
     for why in dict.fromkeys(reasons):
-        warnings.warn(JaxflWarning(f"This DpEvent is a description: {why}"), stacklevel=2)
+        warn(JaxflWarning(f"This DpEvent is a description: {why}"))
     event = described(event)
     if epsilon(event, delta).status == "":
         return dp.NonPrivateDpEvent()

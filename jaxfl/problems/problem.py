@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import warnings
 from collections.abc import Callable
 from functools import lru_cache, partial
 from inspect import signature
@@ -27,6 +26,7 @@ from jaxfl.core.checks import (
     untraced,
 )
 from jaxfl.core.errors import InputError, JaxflWarning, attempt, listed, require, within
+from jaxfl.core.foreign import warn
 from jaxfl.core.memory import check_fits
 from jaxfl.core.params import choice, number, numbers, unknown, whole
 from jaxfl.core.types import Array, Clients, GeneratedSamples, Key, Model, PyTree
@@ -167,7 +167,7 @@ def _checked(
     train, test, owner = jax.tree.map(jnp.asarray, (train, test, owner))
     name = getattr(data, "name", model.name) if name is None else instance("name", name, str, "")
     if not generated and (far := unscaled(sampled, np.atleast_1d(data.count), name)):
-        warnings.warn(far, stacklevel=2)
+        warn(far)
     (validation, _), (test, owner) = _set_aside(test, owner, validation_share)
     clients = Clients(getattr(data, "client_names", ()), getattr(data, "partition", ""))
     held = [jax.tree.leaves(e)[0].shape[0] for e in (test, validation) if e is not None]

@@ -246,11 +246,13 @@ def test_warnings_come_last_and_name_options(tmp_path: Path, shell: Shell) -> No
     unscaled, worse = shell(line).err.splitlines()[-2:]
     assert unscaled.startswith("jaxfl: 4 of 4 features of mine.libsvm are unscaled")
     assert "--data-option scale=true" in unscaled
-    assert worse.startswith("jaxfl: The best loss of ldp_sgd on mine.libsvm is that of round 0")
+    assert worse.startswith("jaxfl: The last loss of ldp_sgd on mine.libsvm, ")
     assert "take a smaller --lr than 50 or a larger --batch or a smaller --sigma" in worse
     assert shell(line, "--quiet").err == ""
     shared = shell(line.replace("ldp_sgd", "dp_fedavg"), "--update-clip 9").err
     assert "take a smaller --server-lr or a smaller --update-clip or a smaller --sigma" in shared
+    adapted = shell(line.replace("ldp_sgd", "adaptive_fedavg")).err
+    assert "take a smaller --server-lr or a smaller --quantile or a smaller --sigma" in adapted
     assert "unscaled" not in shell(line, "--data-option scale=true").err
 
 

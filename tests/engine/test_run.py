@@ -272,7 +272,11 @@ def test_what_is_said_of_privacy(key: jax.Array) -> None:
 
 
 TAUGHT_NOTHING = [
-    ({"lr": 40.0, "sigma": 1.0}, "best loss of ldp_sgd on data is that of round 0, .* than 40 or"),
+    (
+        {"lr": 40.0, "sigma": 1.0},
+        "last loss of ldp_sgd on data, .*, is above that of round 0, .* than 40 or",
+    ),
+    ({"lr": lambda t: 0.1 if t < 15 else 40.0, "sigma": 0.1}, "is above that of round 0"),
     ({"lr": 1e38, "clip": 1e30}, "ldp_sgd on data diverged: the loss is not finite from round"),
     ({"lr": 0.1}, ""),
     (
@@ -291,6 +295,7 @@ def test_a_run_that_taught_nothing_says_so(key: jax.Array) -> None:
             run = jaxfl.simulate("ldp_sgd", a_problem(), key, 20, **numbers)
         said = [str(each.message) for each in caught]
         assert said == run.warnings
+        assert {each.filename for each in caught} <= {__file__}  # the line of the call
         assert len(said) == bool(words)
         assert all(re.search(words, text) for text in said)
 
@@ -301,6 +306,7 @@ def test_a_sweep_warns_once_of_its_largest_delta() -> None:
         jaxfl.sweep(names, a_problem(), rounds=2, delta=deltas, sigma=0.01, batch=4, lr=0.1)
     (words,) = (str(one.message) for one in said)
     assert words.startswith("delta = 0.5 is at least 1/m = ")
+    assert said[0].filename == __file__
 
 
 @pytest.mark.parametrize(("least", "names"), [(9, True), (300, False)])
@@ -335,9 +341,12 @@ def test_unscaled_features_are_told_until_they_are_standardised() -> None:
     y = rng.integers(0, 2, 40)
     data = jaxfl.data.from_clients([(x[:9], y[:9]), (x[9:], y[9:])], classes=2)
     model = jaxfl.models.logistic(3)
-    with pytest.warns(JaxflWarning, match=r"^2 of 3 features of data are unscaled, .* up to 5\d"):
+    with pytest.warns(
+        JaxflWarning, match=r"^2 of 3 features of data are unscaled, .* up to 5\d"
+    ) as told:
         raw = jaxfl.Problem(model, data)
-    for lr, end in ((9.0, "is that of round 0, "), (1e38, "diverged: ")):
+    assert told[0].filename == __file__
+    for lr, end in ((9.0, "is above that of round 0, "), (1e38, "diverged: ")):
         with pytest.warns(
             JaxflWarning, match=f"{end}.*: standardise the features with .* or take a sm"
         ):
