@@ -41,6 +41,8 @@ __all__ = ["AuditResult", "audit"]
 Report: TypeAlias = Callable[[tuple[int, int]], None]  # of rounds: those done, and all
 Floats: TypeAlias = npt.NDArray[np.float64]
 STATISTICS = ("sum", "likelihood ratio", "extremes", "spread", "contrast", "innovations", "learned")
+NAMES = {"PROOF": "proven eps", "GIVEN EVENT": "eps of the given event", "CLAIM": "claimed eps"}
+EXCEEDS = "does not exceed", "exceeds"
 FITTED = 4096  # the most runs that fit statistics
 NUMBERS_AT_ONCE = 1 << 17  # drawn records that are held together, over all runs of a chunk
 
@@ -95,9 +97,9 @@ class AuditResult(NamedTuple):
 
     @property
     def verdict(self) -> str:
-        """The result of the attack on an event on which no proof rests, in words; empty for others."""
+        """What the attack refutes, in words: which bound exceeds which eps."""
         if self.described is None:
-            return ""
+            return self._compared()
         better = f" ({self.needed:.4g} if only the amount of noise differs)"
         return (
             f"{'' if self.refutes_described else 'not '}refuted: at {100 * self.confidence:g} % "
@@ -105,21 +107,38 @@ class AuditResult(NamedTuple):
             f"and the event that this algorithm describes has eps {self.described:.4g}"
         )
 
+    def _compared(self) -> str:
+        """The lower bounds, each beside the eps that it would refute."""
+        proof = "GIVEN EVENT" if self.status == Status.STATED else "PROOF"
+        pairs = {proof: (self.needed, self.proven), "CLAIM": (self.lower, self.claimed)}
+        sides = [(what, *pair) for what, pair in pairs.items() if pair[1] not in (None, math.inf)]
+        wrong = [what for what, bound, eps in sides if eps is not None and bound > eps]
+        said = (
+            f"{bound:.4g} {EXCEEDS[what in wrong]} the {NAMES[what]} {eps:.4g}"
+            for what, bound, eps in sorted(sides, key=lambda side: side[0] not in wrong)
+        )
+        head = f"REFUTES THE {' AND THE '.join(wrong)}" if wrong else "refutes nothing"
+        words = f"the lower bound {', and '.join(said)}" if sides else "no eps is proven or claimed"
+        return f"{head}: {words}"
+
     def __str__(self) -> str:
         runs = f"2 x {self.runs} runs of {self.rounds} rounds in {self.seconds:.1f} s"
         unseen = f". It did not look at {'; '.join(self.unseen)}" if self.unseen else ""
         proven = f"{self.proven:.4g}" if math.isfinite(self.proven) else f"none ({self.method})"
         claim = "" if self.claimed is None else f", claimed {self.claimed:.4g}"
-        given = self.status == Status.STATED
-        proof, how = ("GIVEN EVENT", "by the given event") if given else ("PROOF", "proven")
-        which = proof if self.refutes_proof else "CLAIM" if self.refutes_claim else ""
-        flag = f": REFUTES THE {which}" if which else ""
+        how = "by the given event" if self.status == Status.STATED else "proven"
         given_noise = ", if only the amount of noise differs" * (self.lower > self.plain)
-        sure = "" if self.verdict else f" ({100 * self.confidence:g} % confidence{given_noise})"
+        sure = f" ({100 * self.confidence:g} % confidence{given_noise})"
+        bound, said = f"eps >= {self.lower:.4g}", f"; it {self._compared()}"
+        if self.described is not None:
+            bound, sure, said = self.verdict, "", said * self.refutes_claim
         return (
-            f"{self.algorithm}: {self.verdict or f'eps >= {self.lower:.4g}'} at delta = {self.delta:g}"
-            f"{sure}, {how} {proven}{claim}; {runs}{flag}{unseen}"
+            f"{self.algorithm}: {bound} at delta = {self.delta:g}{sure}, {how} {proven}{claim}; "
+            f"{runs}{said}{unseen}"
         )
+
+    def __repr__(self) -> str:
+        return str(self)
 
 
 def audit(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import re
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from inspect import signature
@@ -124,9 +125,9 @@ def run_audit(words: Sequence[str]) -> int:
 
     Where a proof rests on parts of your own (--import FILE) an audit proves nothing: the eps of a run holds
     if they are as they declare, which the run probes and an audit does not.  `described` is then the eps
-    of the event that it describes, `refutes_described` whether that is below `needed`, `verdict` the same
-    in words, and `did_not_look_at` what the attack cannot see.  The exit status is 3 if any of them is
-    refuted.
+    of the event that it describes, `refutes_described` whether that is below `needed`, and
+    `did_not_look_at` what the attack cannot see.  `verdict` has in words which number refutes which.  The
+    exit status is 3 if any of them is refuted.
 
       jaxfl audit ldp_sgd --samples 1000 --rounds 100 --runs 10000 --batch 50 --eps 5
       jaxfl audit ldp_sgd --samples 1000 --rounds 20 --runs 4000 --batch 100 --clip-mode batch \
@@ -244,7 +245,8 @@ def _rows(answer: Mapping[str, Any]) -> list[tuple[str, str]]:
         elif name == "formula_checked":
             out.append((name, CHECKED[bool(value)]))
         elif name == "unseen":
-            out += [("did_not_look_at", what) for what in value]
+            asked = re.compile(r"ask for (\w+) = ")
+            out += [("did_not_look_at", asked.sub(r"give --\1 ", what)) for what in value]
         elif name.startswith("status"):
             out.append((name, STATUS.get(value, "nothing is proven")))
         elif isinstance(value, dict) and name != "profile":
@@ -286,11 +288,9 @@ def _audit(name: str, **given: Any) -> dict[str, Any]:
     require(finite, "--eps inf must be finite", "for no noise give --sigma 0")
     known("algorithm", name, ALGORITHMS, of_a_file())
     parts = {role: given.pop(name) for name, role in EXCHANGED.items() if name in given}
-    counts: dict[str, Any] = {
-        n: whole(n, given.pop(n, usual), least) for n, (usual, least) in COUNTS.items()
-    }
-    key, m = jax.random.key(counts.pop("seed")), counts.pop("samples")
-    found = audit(algorithm(name, **parts), key=key, m=m, **counts, **given)
+    given |= {n: whole(n, given.get(n, usual), least) for n, (usual, least) in COUNTS.items()}
+    key, m = jax.random.key(given.pop("seed")), given.pop("samples")
+    found = audit(algorithm(name, **parts), key=key, m=m, **given)
     said = {
         n: None if getattr(found, of) is None else getattr(found, n) for n, of in REFUTES.items()
     }

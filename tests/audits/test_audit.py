@@ -231,7 +231,9 @@ def test_a_users_algorithm_needs_no_extra_code(turning: bool) -> None:
     assert condition in str(found._replace(lower=found.needed))
     found = attack(event=None, claimed=0.5, turning=turning)
     assert found.refutes_claim
-    assert "REFUTES THE CLAIM" in str(found)
+    above = f"REFUTES THE CLAIM: the lower bound {found.lower:.4g} exceeds the claimed eps 0.5"
+    assert found.verdict == above
+    assert f"; it {above}" in repr(found)
     assert (found.proven, found.curve) == (math.inf, None)
     assert 1 < found.lower == found.plain < 5
 
@@ -246,7 +248,16 @@ BUGS = (
 def test_planted_bugs_are_caught(bug: str) -> None:
     found = attack(bug, turning=bug.startswith("same key"))
     assert found.refutes_proof
-    assert "REFUTES THE GIVEN EVENT" in str(found)
+    bound = (
+        f"the lower bound {found.needed:.4g} exceeds the eps of the given event {found.proven:.4g}"
+    )
+    assert str(found).endswith(f"; it REFUTES THE GIVEN EVENT: {bound}")
+    words = "refutes nothing: the lower bound 0 does not exceed the eps of the given event"
+    assert found._replace(needed=0.0).verdict.startswith(words)
+    assert found._replace(proven=math.inf).verdict == "refutes nothing: no eps is proven or claimed"
+    claimed = found._replace(claimed=7.0, status="E", needed=2.0, lower=9.0, proven=3.0).verdict
+    words = "the lower bound 9 exceeds the claimed eps 7, and 2 does not exceed the proven eps 3"
+    assert claimed == f"REFUTES THE CLAIM: {words}"
 
 
 def test_repeated_noise_is_caught_under_sampling_too() -> None:

@@ -1,6 +1,7 @@
 """Audits of parts that are not jaxfl's: what is refuted, and what an audit says that it cannot see."""
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -269,9 +270,11 @@ def event(values, facts):
 def quiet():
     draw = lambda key, std, like: std / 100 * jax.random.normal(key, like.shape)
     mechanism = mechanisms.gaussian()._replace(name="mine", draw=draw)
+    own = lambda key, t, n, hp: sampling.everyone().draw(key, t, n, hp)
+    everyone = sampling.everyone()._replace(name="mine", draw=own)
     body = jaxfl.parts.Federated(
         estimators.minibatch(sampling.full()), mechanism, compressors.random_k(),
-        channels.direct(), servers.descent(), sampling.everyone(),
+        channels.direct(), servers.descent(), everyone,
     )
     plan = jaxfl.parts.plain(clip=1.0, sigma=1.0, lr=1.0, k=21, omega=0.0, alpha=2.0)
     own = (jaxfl.parts.Param("alpha", "its author's"),)
@@ -290,10 +293,10 @@ def test_a_registered_algorithm_is_audited_by_its_name(tmp_path: Path, shell: Sh
     assert found["lower"] > found["described"] > 0
     assert found["refutes_described"] is True
     assert found["verdict"].startswith("refuted: at 95 % confidence the true eps is at least ")
-    assert found["unseen"]
+    assert "whom 'mine' lets take part: ask for clients = 3" in found["unseen"]
     text = shell(line, status=3).out
-    for words in (found["verdict"], *(f"did_not_look_at    {what}" for what in found["unseen"])):
-        assert words in text
+    for what in (found["verdict"], *found["unseen"]):
+        assert re.sub(r"ask for (\w+) = ", r"give --\1 ", what) in text
     assert "status             nothing is proven" in text
     asked = f"account quiet --import {file} --samples 8 --rounds 4 --sigma 1 --delta 1e-3 --alpha 3"
     assert "a probe refutes" in shell(asked).out
