@@ -24,6 +24,7 @@ from jaxfl.cli.parser import checked, larger, parse
 from jaxfl.cli.report import REFUTED, facts, head, print_files, print_json, print_table, summary
 from jaxfl.cli.written import suggested
 from jaxfl.core.errors import DivergedWarning, InputError, JaxflWarning, assigned, require
+from jaxfl.core.foreign import warn
 from jaxfl.core.params import closest, known
 from jaxfl.core.progress import Bar, plural
 from jaxfl.core.types import Algorithm, Problem, Source
@@ -68,6 +69,12 @@ def run(name: str, words: Sequence[str]) -> int:
                 place = Path(session.out or _folder(name, study))
             try:
                 found = _computed(name, made, place, session, interrupts)
+            except InputError as error:
+                if continued or session.force or not session.plan:
+                    raise
+                anew = dataclasses.replace(session, force=True)  # which --plan does not obey
+                found = _computed(name, made, place, anew, interrupts)
+                warn(JaxflWarning(*error.args, suggested=error.suggested, **error.values))
             except KeyboardInterrupt:
                 kept, way = "; what is computed is saved", folders.again(name, place)
                 begun = folders.begun(place) and not session.plan
@@ -92,14 +99,14 @@ def _computed(
     """The result; None for a plan."""
     study, bar = made.study, Bar(quiet=session.quiet)
     continued = session.resume or session.extend
-    if not continued:
+    fresh = session.plan and (session.force or not place.exists())
+    if not continued and not fresh:
         folders.check_free(place, name)
-        if session.force and not session.plan:
+        if session.force:
             made()  # what is wrong with it is found before anything is removed
             folders.cleared(place)
     if session.bound is not None:
         made.check_bound()
-    fresh = session.plan and (session.force or not place.exists())
     begun = folders.begun(place) and not fresh
 
     with contextlib.ExitStack() as stack:
@@ -376,13 +383,11 @@ def _show_sweep(ds: xarray.Dataset, place: Path, session: Session) -> None:
             files += draw(chosen, place / PICTURES, choose_by="none")
     if session.quiet:  # NaN must not be taken for a result
         _warn_of_divergence(ds)
-    if session.quiet and not session.json:
-        return
     if session.json:
         print_json({**table(chosen).facts(), "files": files})
-        return
-    print_table(table(chosen))
-    print_files(files, "file  ")
+    elif not session.quiet:
+        print_table(table(chosen))
+        print_files(files, "file  ")
 
 
 def _warn_of_divergence(ds: xarray.Dataset) -> None:

@@ -52,9 +52,8 @@ def read(folder: Path, name: str) -> Study:
         about = json.loads(file.read_text("utf-8"))
         conforms(CONFIG, about, {"command": str, "words": [str], "assumed": {str: str}})
     other = about["command"]
-    kinds = f"{folder} holds a {other}, and no {name}"
     way = f"continue with {again(other, folder)}"
-    require(other == name, kinds, way)
+    require(other == name, f"{folder} holds a {other}, and no {name}", way)
     with within(str(file)):
         study, _ = parse(name, about["words"])
     return dataclasses.replace(study, assumed=about["assumed"])

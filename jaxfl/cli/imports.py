@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import json
+import re
 import sys
 import tomllib
 import traceback
@@ -20,7 +21,7 @@ import cloudpickle
 from jaxfl.algorithms.registry import TABLES
 from jaxfl.cli.parser import Parser
 from jaxfl.core.calls import blamed, described
-from jaxfl.core.errors import InputError, one_line, require, within
+from jaxfl.core.errors import InputError, one_line, printable, require, within
 from jaxfl.core.files import reading
 from jaxfl.core.foreign import importing
 from jaxfl.core.types import Aggregation, Algorithm, Compressor, Participation, Sampler
@@ -36,11 +37,15 @@ MADE: dict[str, type] = {
 }
 CONFIG = "config.json"
 LOADED: dict[str, str] = {}  # the digest of each imported file
+BROKEN: dict[
+    str, dict[str, InputError]
+] = {}  # what each file registers and cannot be made, by name
 
 
 def imported(words: Sequence[str]) -> list[str]:
     """The words of a command without ``--import``; runs the files that they and ``--config`` name.
 
+    What a file registers and cannot be made is reported, and left out; an error where a word asks for it.
     A folder that is continued names the files with which it was begun: they have to be named again, since
     whoever wrote the folder may not be who runs the command.
     """
@@ -50,8 +55,14 @@ def imported(words: Sequence[str]) -> list[str]:
     for name in ("--config", "--resume", "--extend"):
         own.add_argument(name)
     named = own.parse_known_args(words)[0]
+    asked = {name for word in words for name in re.split("[=+:]", word)}
     for file in (*_configured(named.config), *found.files):
-        _run(Path(file).resolve())
+        _run(path := Path(file).resolve())
+        for name, error in BROKEN.get(str(path), {}).items():
+            if name in asked:
+                raise error
+            lines = (f"jaxfl: {error} It is left out.", *(f"  {line}" for line in error.lines))
+            print(*map(printable, lines), sep="\n", file=sys.stderr)
     for folder in filter(None, (named.resume, named.extend)):
         check_begun(Path(folder))
     return list(rest)
@@ -91,15 +102,21 @@ def begun_with(folder: Path) -> list[tuple[str, str]]:
 def check_begun(folder: Path) -> None:
     """Raise unless the files with which a folder was begun have been imported, and are the same."""
     pairs = begun_with(folder)
-    lost = [file for file, _ in pairs if file not in LOADED]
+    lost = [file for file, digest in pairs if not {file, digest} & {*LOADED, *LOADED.values()}]
     require(
         not lost,
         lambda: f"{folder} was begun with the Python file {' and '.join(lost)}",
-        lambda: f"to have what it registers, give --import {' --import '.join(lost)}",
+        lambda: (
+            f"to have what it registers, give --import {' --import '.join(lost)}, or where it is now"
+        ),
     )
     for file, digest in pairs:
         changed = f"{file} has changed since {folder} was begun with it"
-        require(LOADED[file] == digest, changed, "restore it, or start over in another folder")
+        require(
+            LOADED.get(file, digest) == digest,
+            changed,
+            "restore it, or start over in another folder",
+        )
 
 
 def _run(file: Path) -> None:
@@ -138,23 +155,27 @@ def _run(file: Path) -> None:
 
 
 def _check(file: Path, earlier: Mapping[str, Mapping[str, Any]]) -> None:
-    """Raise unless what the file registers is new and of its kind; models and data wait for arguments."""
+    """Raise unless what the file registers is new, and leave out what is not of its kind.
+
+    Models and data wait for arguments.
+    """
     for kind, table in TABLES.items():
         for name, make in [*table.items()]:  # a function may import a file that registers more
             if (before := earlier[kind].get(name, make)) is not make:
                 again = f"{file.name} registers the {kind} {name!r}, and so does"
-                require(
-                    False,
-                    lambda: f"{again} {file_of(before) or 'other code'}",
-                    "rename one of the two",
+                raise InputError(
+                    f"{again} {file_of(before) or 'other code'}", "rename one of the two"
                 )
             if file_of(make) == file.name and kind in MADE:
-                one = f"The {kind} {name!r}"
-                with within(one), blamed("it", make):
-                    found = make()
-                way = f"make it return {MADE[kind].__name__}(...)"
-                other = f"The {kind} {name} is {described(found)}"
-                require(isinstance(found, MADE[kind]), other, way)
+                try:
+                    with within(f"The {kind} {name!r}"), blamed("it", make):
+                        found = make()
+                    way = f"make it return {MADE[kind].__name__}(...)"
+                    other = f"The {kind} {name} is {described(found)}"
+                    require(isinstance(found, MADE[kind]), other, way)
+                except InputError as error:
+                    BROKEN.setdefault(str(file), {})[name] = error.within(str(file))
+                    del table[name]
 
 
 def _line(file: Path, error: BaseException) -> int:

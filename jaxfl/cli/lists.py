@@ -67,9 +67,8 @@ def run_list(words: Sequence[str]) -> None:
     parser.finish(rest, "`jaxfl list` takes one KIND", "`jaxfl list` has --json only")
     if found.kind is not None:
         known("kind of things to list named", found.kind, GROUPS)
-    shown = {
-        kind: about for kind, about in tables().items() if kind in GROUPS.get(found.kind, KINDS)
-    }
+    kinds = GROUPS.get(found.kind, KINDS)
+    shown = {kind: about for kind, about in tables().items() if kind in kinds}
     if found.json:
         print_json(shown)
         return

@@ -78,8 +78,7 @@ def run_show(words: Sequence[str]) -> None:
             found = _card(folder, given, alone) if "card" in given else None
             if not given.get("json"):
                 summary(ds, [], claim=True)
-                print(f"\n{found}\n" if found else "", end="")
-                print("\n" * (not alone), end="")
+                print(f"\n{found}\n" if found else "", end="\n" * (not alone))
             elif alone:
                 files = [folder / RESULT if folder.is_dir() else folder]
                 print_json(facts(ds, files) | ({"card": found.facts()} if found else {}))
@@ -158,9 +157,8 @@ def run_plot(words: Sequence[str]) -> None:
         ds = _load(folder, given)
         home = folder if folder.is_dir() else folder.parent
         place = Path(given["out"]) if "out" in given else home / PICTURES
-        linked = f"{place} is a link to another folder"
         safe = "out" in given or not place.is_symlink()
-        require(safe, linked, "name that folder with --out")
+        require(safe, f"{place} is a link to another folder", "name that folder with --out")
         files = draw(
             _selected(ds, given) if is_sweep(ds) else ds,
             place,
@@ -227,8 +225,7 @@ def _given(command: str, words: Sequence[str], wanted: int = 1) -> tuple[Any, ..
     for name, value in given.items():
         if isinstance(value, str) and name != "title":
             text(flag(name), value)
-    what = "one folder" if wanted == 1 else "two folders"
-    takes = f"jaxfl {command} takes {what}, not {len(folders)}"
+    takes = f"jaxfl {command} takes {('one folder', 'two folders')[wanted - 1]}, not {len(folders)}"
     require(len(folders) == wanted, takes, str(parser.usage))
     return given, *map(Path, folders)
 
@@ -288,8 +285,7 @@ def _load(path: Path, given: dict[str, Any]) -> xarray.Dataset:
     else:
         way_on = "repeat the call of Python that began it, with resume=True"
         require(kind or not begun(folder), lambda: f"The sweep of {folder} has not ended", way_on)
-        none = f"{folder} holds no {RESULT}, so it is no result of jaxfl"
-        require(kind, none)
+        require(kind, lambda: f"{folder} holds no {RESULT}, so it is no result of jaxfl")
         lost = f"{folder} is unfinished, or has lost its {RESULT}"
         require(kind == "sweep" and begun(folder), lost, lambda: f"continue with {way}")
         ds = partial(folder)

@@ -49,11 +49,8 @@ def option(default: Any, *how: Any, **more: Any) -> Any:
 @functools.cache
 def options(kind: type) -> dict[str, Option]:
     """The options among the fields of a record, by name."""
-    return {
-        field.name: field.metadata["option"]
-        for field in dataclasses.fields(kind)
-        if "option" in field.metadata
-    }
+    found = {field.name: field.metadata.get("option") for field in dataclasses.fields(kind)}
+    return {name: each for name, each in found.items() if each is not None}
 
 
 def hyper(name: str) -> str:

@@ -291,10 +291,9 @@ def _audit(name: str, **given: Any) -> dict[str, Any]:
     given |= {n: whole(n, given.get(n, usual), least) for n, (usual, least) in COUNTS.items()}
     key, m = jax.random.key(given.pop("seed")), given.pop("samples")
     found = audit(algorithm(name, **parts), key=key, m=m, **given)
-    said = {
-        n: None if getattr(found, of) is None else getattr(found, n) for n, of in REFUTES.items()
-    }
-    return {**found._asdict(), **said, "verdict": found.verdict}
+    facts = found._asdict()
+    said = {n: None if facts[eps] is None else getattr(found, n) for n, eps in REFUTES.items()}
+    return {**facts, **said, "verdict": found.verdict}
 
 
 def _value(name: str, text: Any) -> Any:

@@ -24,16 +24,7 @@ from jaxfl.views.words import in_units
 if TYPE_CHECKING:
     import xarray
 
-__all__ = [
-    "REFUTED",
-    "amount",
-    "facts",
-    "head",
-    "print_files",
-    "print_json",
-    "print_table",
-    "summary",
-]
+__all__ = ["REFUTED", "facts", "head", "print_files", "print_json", "print_table", "summary"]
 
 REFUTED = 3  # the exit status where a probe or an attack refutes an eps
 
@@ -66,9 +57,8 @@ def print_json(value: Any) -> None:
 
 def print_files(files: Sequence[Path], before: str = "") -> None:
     """Print the names of files, one per line, without the texts that lie beside pictures."""
-    for file in files:
-        if file.suffix != ".txt":
-            print(printable(f"{before}{file}"))
+    for file in (file for file in files if file.suffix != ".txt"):
+        print(printable(f"{before}{file}"))
 
 
 def facts(ds: xarray.Dataset, files: Sequence[Path] = ()) -> dict[str, Any]:
@@ -116,9 +106,8 @@ def _used(about: dict[str, Any], reached: int) -> list[tuple[str, str, str]]:
         rows["rounds"][0] += f", extended to {reached}"
         if "eps" in rows:
             fitted = Source.read(sources.get("sigma", "")).origin is Origin.CALIBRATED
-            rows["eps"][1] += (
-                f"; {'sigma was calibrated for it and' if fitted else 'of'} {planned} rounds"
-            )
+            of = "sigma was calibrated for it and" if fitted else "of"
+            rows["eps"][1] += f"; {of} {planned} rounds"
     if "eps" in rows and Source.read(sources.get("eps", "")).origin is None:
         rows["claimed eps"] = rows.pop("eps")  # nobody asked for it: a formula has it from sigma
     return [(name, *rows[name]) for name in sorted(rows, key=str)]

@@ -43,10 +43,8 @@ MANY = ("--data-option", "--partition-option")  # whose values are NAME=VALUE
 # the options of the fields of a Stop
 LIMITS = {"loss": "target_loss", "bound": "loss_bound", "sigma": "loss_sigma"}
 LIMITS |= {"seconds": "max_seconds", "bits": "max_bits"}
-MODES = {
-    "clip": "clip_mode",
-    "noise": "noise_draw",
-}  # options of parts that have other numbers' names
+# options of parts that have other numbers' names
+MODES = {"clip": "clip_mode", "noise": "noise_draw"}
 
 
 def flag(name: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import inspect
 import math
+import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, TypeVar
 
@@ -80,7 +81,16 @@ def near(name: Any, names: Iterable[str]) -> str:
     if len(ends := [n for n in names if n.endswith(f"_{name}")]) == 1:
         return ends[0]
     alike = difflib.get_close_matches(name, [n for n in names if n[:1] == name[:1]], 1)
-    return next(iter(alike or difflib.get_close_matches(name, names, 1, CLOSE)), "")
+    if alike := alike or difflib.get_close_matches(name, names, 1, CLOSE):
+        return str(alike[0])
+    words = re.split("[-_]", name)  # lr-rate is lr, and used_lr what else ends with lr
+    for same in (
+        [n for n in names if n in words],
+        [n for n in names if n.endswith(f"_{words[-1]}")],
+    ):
+        if len(same) == 1:
+            return same[0]
+    return ""
 
 
 def closest(kind: str, name: Any, names: Iterable[str], other: str = "") -> str:

@@ -397,13 +397,15 @@ def test_a_finished_run_is_not_computed_again(whole: Path, shell: Shell) -> None
 
 
 def test_a_plan_answers_for_the_folder(whole: Path, shell: Shell) -> None:
-    """As the call would without --plan; --force does not ask what is there."""
+    """What is left of these runs; of others all, and that the folder is not theirs, but for --force."""
     words, before = f"{LOUD} --rounds 30 --plan --out {whole}", held(whole)
     assert "done: all 1 run; left: nothing" in shell(words).err
     assert "left" not in shell(words, "--force").err
-    other = shell(words, "--seed 5", status=2).err
+    other = shell(words, "--seed 5").err
+    assert other.startswith("1 run in 1 compilation")
     assert "holds other runs: its seeds is 0 there, and 5 here: name another folder" in other
-    assert "holds a run: name another" in shell(words.replace("run", "sweep", 1), status=2).err
+    assert "holds a run: name another" in shell(words.replace("run", "sweep", 1)).err
+    assert "holds" not in shell(words, "--clip -1", status=2).err
     assert held(whole) == before
 
 

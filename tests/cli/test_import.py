@@ -78,9 +78,15 @@ def test_a_study_of_ones_own(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> N
     forget(monkeypatch)
     for words in ("--resume a", "--extend a --eps 16"):
         said = shell.refused("sweep", words)
-        assert f"to have what it registers, give --import {Path('mine.py').resolve()}." in said
+        assert f"to have what it registers, give --import {Path('mine.py').resolve()}, or" in said
     assert not imports.LOADED
     assert "heavy_ball" in shell("show a").out
+    asked = "account a --rounds 2"  # its event is that of the file, wherever that is
+    assert f"give --import {Path('mine.py').resolve()}, or where it is now." in shell.refused(asked)
+    Path("moved").mkdir()
+    Path("moved/mine.py").write_text(MINE)
+    assert re.search("^eps +[0-9]", shell(asked, "--import moved/mine.py").out, re.MULTILINE)
+    forget(monkeypatch)
     shell("sweep --import mine.py --extend a --eps 16 --no-plot --quiet")
     assert jaxfl.load("a")["eps"].values.tolist() == [8, 16]
     Path("mine.py").write_text(MINE + "#")
@@ -125,10 +131,10 @@ MISTAKES = [  # what is in the file, the options, and what is said
     (f"{MODEL} cnn(features, classes): pass", "", "There is a model 'cnn' already"),
     (f"{MODEL} b(features, classes): return 3", "--model b", "b = 3 must be a Model"),
     ("@jaxfl.register('data')\ndef c(): return 4", "--data c", "The data set c returned 4"),
-    ("@jaxfl.register\ndef a(): return 4", "", "The algorithm a is 4: make it"),
+    ("@jaxfl.register\ndef a(): return 4", "a", "The algorithm a is 4: make it"),
     (
         "@jaxfl.register\ndef a(): return jaxfl.algorithm('fedsgd', x=1)",
-        "",
+        "a",
         "'a': There is no part",
     ),
 ]
@@ -140,6 +146,28 @@ def test_mistakes_in_a_file(shell: Shell) -> None:
     for i, (code, words, says) in enumerate(MISTAKES):
         Path(f"bad{i}.py").write_text(f"import jaxfl\n{code}")
         assert says in shell.refused("run", words, f"--import bad{i}.py")
+
+
+def test_what_is_broken_blocks_nothing_else(shell: Shell) -> None:
+    """A compressor, too, where no option names it."""
+    made = "@jaxfl.register{}\ndef {}(): return {}\n"
+    good = made.format("", "good", "jaxfl.algorithm('fedsgd')")
+    rows = ("", "bad", "1 / 0"), ("('compressor')", "worse", "4")
+    Path("mixed.py").write_text("import jaxfl\n" + good.join(made.format(*row) for row in rows))
+    said = shell("list --import mixed.py")
+    assert re.search(r"^ *good +FedSGD \[mixed.py\]", said.out, re.MULTILINE)
+    assert re.search(r"^ *(bad|worse) ", said.out, re.MULTILINE) is None
+    first, line, second = said.err.splitlines()
+    assert first.endswith(
+        "mixed.py: The algorithm 'bad': it raises ZeroDivisionError: division by zero. It is left out."
+    )
+    assert line.endswith("mixed.py, line 3, in bad: def bad(): return 1 / 0")
+    assert second.endswith(
+        "The compressor worse is 4: make it return Compressor(...). It is left out."
+    )
+    words = "run good --import mixed.py --rounds 1 --clients 3 --no-plot"
+    assert "The compressor worse is 4" in shell(words, "--compressor qsgd+worse", status=2).err
+    shell(words, "--quiet")
 
 
 def test_a_function_of_a_file_may_import_another(shell: Shell) -> None:

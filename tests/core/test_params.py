@@ -36,6 +36,8 @@ test_mistakes_get_one_sentence = refusals(
     (lambda: whole("T", 2**31, 1), f"^T = {2**31} must be at least 1 and at most {2**31 - 1}.$"),
     (lambda: choice("how", [1], ("a", "b")), r"^how = \[1\] must be one of a, b.$"),
     (lambda: known("part", "ab", {"abc": 1}), r": did you mean 'abc'\? known: abc.$"),
+    (lambda: known("part", "lr-rate", {"lr": 1, "rounds": 2}), "did you mean 'lr'?"),
+    (lambda: known("part", "used_lr", {"chosen_lr": 1, "used_batch": 2}), "mean 'chosen_lr'?"),
     (lambda: known("part", "p7x", {f"p{i}": 1 for i in range(50)}), "'p7x': did you mean 'p7'?"),
     (lambda: known("part", "x7", {f"p{i}": 1 for i in range(50)}), ": of 50, the nearest are p7, "),
     (lambda: at_most_one(k=1, omega=2), "^k = 1 and omega = 2 are both given: give one of them.$"),
