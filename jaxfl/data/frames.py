@@ -139,6 +139,8 @@ def names_of(clients: Iterable[Any]) -> tuple[str, ...]:
     names = tuple(map(str, clients))
     ((name, times),) = Counter(names).most_common(1) or (("", 0),)
     require(times < 2, lambda: f"{times} clients are named {shown(name)}", "rename all but one")
+    way = "spell them alike, as with frame[client].str.strip(), or number the clients"
+    _spelt_apart("There are", "clients", names, "spaces", way)
     with attempt("A client has a name that is no text", "rename it"):
         "".join(names).encode()
     return names
@@ -280,7 +282,8 @@ def labels_of(
         return values, ()
     named = [np.array([False, True])] if kind == "b" else values[:training]
     classes = np.unique(np.concatenate(named))
-    _spelt_apart(who, [*map(str, classes)])
+    way = "spell them alike, as with frame[label].str.strip().str.lower()"
+    _spelt_apart(f"{who} has", "classes", [*map(str, classes)], "case or spaces", way)
     new = np.setdiff1d(np.concatenate([classes[:0], *values[training:]]), classes)
     has, other = listed(classes.tolist()), listed(new.tolist())
     require(
@@ -292,15 +295,15 @@ def labels_of(
     return numbers, tuple(map(str, classes))
 
 
-def _spelt_apart(who: str, classes: Sequence[str]) -> None:
-    """Raise if two names of classes differ in case or spaces alone; single letters may differ in case."""
-    of, way = dict[str, str](), "spell them alike, as with frame[label].str.strip().str.lower()"
-    for name in classes:
+def _spelt_apart(has: str, what: str, names: Sequence[str], how: str, way: str) -> None:
+    """Raise if two names differ in spaces alone, or in case too; single letters may differ in case."""
+    of = dict[str, str]()
+    for name in names:
         key = " ".join(name.split())
-        first = of.setdefault(key.casefold() if len(key) > 1 else key, name)
+        first = of.setdefault(key.casefold() if how != "spaces" and len(key) > 1 else key, name)
         if first != name:
-            differ = "which differ in case or spaces alone"
-            raise InputError(f"{who} has the classes {first!r} and {name!r}, {differ}", way)
+            both = f"{has} the {what} {first!r} and {name!r}"
+            raise InputError(f"{both}, which differ in {how} alone", way)
 
 
 def _column(frame: Any, name: Hashable, who: str) -> tuple[Array, bool]:

@@ -68,7 +68,10 @@ class Report(NamedTuple):
         return each.pop() if plain else None
 
     def of_group(self, size: int) -> Guarantee:
-        """The eps of ``size`` records together, of one client or of several  [:func:`.of_group`]."""
+        """The eps of ``size`` records together, of one client or of several  [:func:`.of_group`].
+
+        It is that of this delta alone; :meth:`card` is about one record.
+        """
         return of_group(self.event, size, self.delta)
 
     def card(self, floor: float | None = None, audited: Any = None) -> Card:

@@ -479,6 +479,10 @@ test_mistake = refusals(
         "has the classes 'Ill' and 'ill ', which differ in case or spaces alone: spell them alike",
     ),
     (
+        clients(ILL.assign(site=["St. A", " St.  A"]), **SITE),
+        "^There are the clients ' St.  A' and 'St. A', which differ in spaces alone: spell them alike",
+    ),
+    (
         clients(ILL, ILL.assign(y=["ILL", "well"]), **SITE),
         "is ILL in the test set, and only ill, w",
     ),

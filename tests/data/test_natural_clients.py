@@ -57,6 +57,7 @@ def test_test_tables_and_lists_say_whose_their_rows_are():
     assert made.test[1].tolist() == [0, 1, 0]
     named = data.from_clients(dict(zip("bac", parts, strict=True)), {"c": parts[2], "a": parts[1]})
     assert named.test_owner.tolist() == named.test[0][:, 0].tolist() == [2, 1, 1, 1]
+    assert data.from_clients({"ab": parts[0], "AB": parts[1]}).client_names == ("ab", "AB")
     pooled = data.from_clients(parts[:2], parts[0])  # two arrays of all, not of two clients
     assert pooled.test_owner is None
 

@@ -3,6 +3,8 @@
 import functools
 import math
 from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -206,3 +208,15 @@ test_mistakes_are_named = refusals(
     (lambda: best_of(sampled(), 3, 1e-5, seen="some"), "seen = 'some'"),  # type: ignore[arg-type]
     (lambda: best_of(sampled(), 3, 1e-5, method="magic"), "magic"),
 )
+
+
+def test_what_docs_count_of_a_choice() -> None:
+    """Their example, where mu adds up in squares: a winner that runs again, longer, and three rows."""
+    page = Path(__file__).parents[2].joinpath("docs/privacy.md").read_text("utf-8")
+    code = page.split("### What is counted")[1].split("```python")[1].split("```")[0]
+    run = SimpleNamespace(event=lambda: gaussian(0.3), delta=1e-5)
+    scope: dict[str, Any] = {"run": run, "long": SimpleNamespace(event=lambda: gaussian(0.6))}
+    exec(code, scope)
+    for name, mu in {"chosen": 5**0.5, "again": 6**0.5, "longer": 3.0, "patient": 54**0.5}.items():
+        assert scope[name].eps == pytest.approx(gdp_eps(0.3 * mu, 1e-5), rel=1e-3)
+    assert best_of(scope["event"], 6, 1e-5).eps == pytest.approx(scope["again"].eps, rel=1e-3)
