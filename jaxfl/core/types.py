@@ -610,8 +610,8 @@ class Sampler(NamedTuple):
             the client's own stream, the same in every round.
         distinct: whether no draw holds a row twice.
         params: the hyper-parameters that it reads.
-        capacity: host: (values, facts) -> slots of a draw, as {"batch": slots}; {}: it takes all rows.  In a
-            sweep a value may be an array, of all cells that share the slots.
+        capacity: host: (values, facts) -> slots of a draw, as {"batch": slots}; {}: it takes all rows.  In
+            a sweep a value may be an array, of all cells that share the slots.
         scheme: the law as accountants know it, one of ``SCHEMES``; None: nothing is claimed.
         strips: whether the live slots of a draw come first, and ``capacity`` returns ``mean_batch``, the
             mean number of them: a round may then read the rows of all clients one after the other
