@@ -239,8 +239,8 @@ def _shown(*folders: Path) -> Iterator[None]:
         raise
     except Exception as error:  # a digest is no proof of where a file comes from
         names = " or ".join(map(str, folders))
-        why = f"{names} holds no result that this version can show ({one_line(error)})"
-        raise InputError(why, "write it again") from error
+        why = f"{names} cannot be shown ({one_line(error)})"
+        raise InputError(why, "--traceback says where; a strange file, write again") from error
 
 
 def _pairs(name: str, reads: str, given: dict[str, Any]) -> list[list[str]]:

@@ -60,8 +60,8 @@ def run_account(words: Sequence[str]) -> None:
     Compute the eps that is proven for a given noise at delta, or the delta at eps, and
     print what the paper's formula claims for the same noise.  `eps` is the proven one, and the lines
     on the paper say how far its formula applies.  No data are read.  Of a run in DIR, or of the setting of
-    a sweep that --where names: the eps that is proven after T rounds with the same noise, fewer or more
-    than it has.
+    a sweep that --where names: the same after T rounds in all with the same noise, fewer or more than it
+    has.
 
       jaxfl account results/ldp_sgd --rounds 500
       jaxfl account grid --where algorithm=ldp_sgd eps=1 --rounds 500
@@ -274,11 +274,15 @@ def _account(name: str, **given: Any) -> dict[str, Any]:
     run = ended(Path(name), given.get("where", ()))
     rounds = whole("rounds", given.get("rounds", run.counted), 1)
     delta = check_delta(given.get("delta", run.delta))
-    now, eps = run.spent([run.counted, rounds], delta).tolist()
+    report, now = run.privacy(delta, rounds=rounds), run.spent([run.counted], delta).item()
     whose = "given" if "delta" in given else f"of the run, {run.sources.get('delta', 'default')}"
     out = {"kind": run.algorithm.name, "rounds": rounds, "sigma": run.values.get("sigma")}
-    out |= {"delta": delta, "delta_from": whose, "eps": eps, "eps_so_far": now}
-    return {**out, "protects": protects(run.event(rounds))}
+    out |= {"delta": delta, "delta_from": whose, "eps": report.proven, "eps_so_far": now}
+    out |= {"method": report.method, "status": report.status, "protects": protects(report.event)}
+    if report.claimed is not None:
+        out |= {"claimed_eps": report.claimed, "delta_at_claimed_eps": report.delta_at_claimed}
+        out |= {"flag": report.flag, "paper": report.source}
+    return out
 
 
 def _audit(name: str, **given: Any) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from jaxfl.algorithms.resolution import rests_on_smoothness
 from jaxfl.core import display
 from jaxfl.core.errors import DivergedWarning, JaxflWarning
 from jaxfl.core.hosts import on_host
+from jaxfl.core.params import whole
 from jaxfl.core.schedules import Pieces
 from jaxfl.core.secret import salted
 from jaxfl.core.types import (
@@ -225,28 +226,29 @@ class Record:
         """
         return stopping.planned(self.settings, max(1, int(self.state.t)))
 
-    def privacy(self, delta: float | None = None, method: str | None = None) -> Report:
-        """``claimed | proven | delta at the claimed eps`` for the rounds that ran.
+    def privacy(
+        self, delta: float | None = None, method: str | None = None, *, rounds: int | None = None
+    ) -> Report:
+        """``claimed | proven | delta at the claimed eps`` for the rounds that ran, or for ``rounds``.
 
         A :class:`~jaxfl.privacy.reports.Report`.  eps is infinite for an algorithm without an event, and
         for a run that an exact value of its training data may have stopped, whose note says so.
         """
-        rounds, notes, facts = self.counted, [], self.facts
+        rounds = whole("rounds", self.counted if rounds is None else rounds, 1)
+        notes, facts = [], self.facts
         delta = self.delta if delta is None else delta
         at = {"delta": delta} if "delta" in self.values else {}
         claim = self.algorithm.claim({**self.values, "rounds": rounds, **at}, facts)
-        report = _report(self.event_of(rounds), claim, delta, method)
+        report = _report(self.event(rounds), claim, delta, method)
 
         def release(more: Mapping[str, Any], rounds: int = rounds) -> AnyEvent:
             return self._released(rounds, more, facts)
 
         trusted = honest(self.algorithm, self.values, facts, release)
         words = report.method + f", if {trusted}" * bool(trusted and math.isfinite(report.proven))
-        if self.standing.kind == Kind.PROBED:
-            words += f", with {self.standing.why}"
+        words += f", with {self.standing.why}" * (self.standing.kind == Kind.PROBED)
         times = sum(stopping.checks(self.settings, rounds).values())
-        if times:
-            words += f", with {times} noisy losses that the stopping rule may read"
+        words += f", with {times} noisy losses that the stopping rule may read" * bool(times)
         if why := self._exposed():
             alone = epsilon(release({}), delta, method).eps
             proves = f"; {rounds} rounds without that rule would prove eps = {alone:.4g}"
@@ -257,21 +259,19 @@ class Record:
                 f"data: an example's gradient has norm {norm:.4g} at round {t}, and eps holds because "
                 "such are clipped to it"
             )
-        asked = self._asked(delta)
-        if asked < report.proven < math.inf:
-            whole = epsilon(release({}, int(self.values["rounds"])), delta, method).eps
-            if not math.isinf(whole) and understates(asked, whole):
-                says = f"eps = {asked:.4g} was asked for, and {whole:.4g} is what this noise proves"
-                notes.append(says)
+        if (asked := self._asked(delta)) < report.proven < math.inf:
+            least = epsilon(release({}, int(self.values["rounds"])), delta, method).eps
+            if not math.isinf(least) and understates(asked, least):
+                notes += [f"eps = {asked:.4g} was asked for, and this noise proves {least:.4g}"]
             alone = epsilon(release({}), delta, method).eps if times else math.inf
             if understates(alone, report.proven):
                 costly = report.proven > (1 + SHARE) * alone
-                least = cheap(release({}), times, facts, delta) if costly else "a larger sigma"
+                way = costly and cheap(release({}), times, facts, delta)
                 notes.append(
                     f"eps = {asked:.4g} was asked for, which is that of rounds without checks: the "
                     f"{rounds} rounds have {alone:.4g}, and {above(report.proven):.4g} with the {times} "
                     "noisy losses of the stopping rule; evaluate less often, or give the rule more "
-                    f"noise ({least or 'a larger sigma'})"
+                    f"noise ({way or 'a larger sigma'})"
                 )
         assumed = f"; that {trusted}" * bool(trusted) + self._assumed()
         report = report._replace(method=words, assumes=report.assumes + assumed)

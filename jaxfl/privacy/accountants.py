@@ -208,8 +208,9 @@ def _guarantee(
     if isinstance(event, Phases):
         parts = [_guarantee(part, method, eps=eps, delta=delta) for part in event.events]
         worst: Guarantee = max(parts, key=size)
+        each = "client" if event.together else "phase"
         return worst._replace(
-            method=f"the largest over disjoint records: {worst.method}",
+            method=f"{worst.method}, of the {each} with the largest eps",
             status=weakest(*(part.status for part in parts)),
         )
     answers = []

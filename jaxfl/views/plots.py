@@ -46,7 +46,7 @@ CELL = (0.36, 0.24)  # inches of a square of a map
 # what is drawn against, of all clients so far
 ALONG = {"round": "round", "uplink_bits": "uplink", "gradients": "gradients"}
 OF_CLIENTS = "Line: median over clients; band: from the first to the ninth decile."
-WHOLE = "A {} is of a whole curve: on the way it has spent less, at a rate of its own."
+WHOLE = "The {} of a curve is that of its last round; up to an earlier one it has spent less."
 # of a single result the name of a metric, what is drawn behind it, and the words for each
 ROWS = {
     "loss": ("worst_client_loss", "training", "worst client"),
@@ -384,8 +384,9 @@ def _idle(grid: Grid, cells: pandas.DataFrame) -> Iterator[str]:
 
 def _privacy(grid: Grid, cells: pandas.DataFrame) -> list[tuple[str, bool]]:
     """The privacy of the algorithms, a sentence for all that share it, and whether it is proven."""
-    worth = _sharing(cells, _worth, "algorithm")
-    apart = not len(worth) == 1 < cells["algorithm"].nunique()
+    worth = _sharing(cells[cells["ran"] > 0], _worth, "algorithm")
+    alike = len(next(iter(worth.values()), ()))
+    apart = not len(worth) == 1 < alike == cells["algorithm"].nunique()
     return [(f"{', '.join(who)}: " * apart + f"{w}.", fine) for (w, fine), who in worth.items()]
 
 
@@ -468,7 +469,7 @@ def _front(grid: Grid, rule: Criterion, on: Sheet, setting: list[str]) -> Figure
     more = [
         "A front for each protection and ε." * several,
         f"Of {rest}: all that no other beats in bits and value." * bool(rest),
-        f"All ran {ran.iloc[0]:,.0f} rounds: for equal bits, sweep rounds." * (ran.nunique() == 1),
+        f"All ran {ran.iloc[0]:,.0f} rounds, whatever their bits." * (ran.nunique() == 1),
     ]
     make = functools.partial(ink.picture, on, [[shown(*each) for each in row] for row in rows])
     return _finished(make, what, grid, found.cells, setting, "Bars: standard error", *more)
@@ -526,7 +527,7 @@ def _map(grid: Grid, rule: Criterion, on: Sheet, setting: list[str]) -> Figure |
     squares = ds[[]].assign(value=value, lost=lost).isel(dict.fromkeys(rest, 0))
     known = squares["value"].values[squares["value"].notnull().values]
     top = ink.beyond(known, _start(grid, rule.metric))  # what diverges is no colour
-    cut, known = ink.ARROW * bool((known > top).any()), known[known <= top]
+    cut, known = bool((known > top).any()), known[known <= top]
     low, high = (known.min(), known.max()) if known.size else (0.0, 1.0)
     log = scaled(rule.metric) is None and ink.logarithmic(known)
     norm = LogNorm(low, high) if log else Normalize(low, high)
@@ -551,8 +552,9 @@ def _map(grid: Grid, rule: Criterion, on: Sheet, setting: list[str]) -> Figure |
             ink.powers(bar.ax.yaxis, low, high)
         return figure
 
+    more = [f"All values above {high:.3g} have one colour." * cut, proven]
     what = f"The final {name} of each setting."
-    return _finished(make, what, grid, cells, setting, "Means over seeds", cut, proven)
+    return _finished(make, what, grid, cells, setting, "Means over seeds", *more)
 
 
 def _squares(

@@ -195,6 +195,7 @@ def test_a_run_answers_what_other_rounds_would_spend(
     assert found["eps"] == pytest.approx(by_name["eps"], rel=1e-6)
     assert found["delta_from"] == "given"
     assert found["eps_so_far"] < found["eps"]
+    assert (found["method"], found["status"]) == (by_name["method"], by_name["status"])
     usual = json.loads(shell("account", results / "run", "--json").out)
     assert usual["eps_so_far"] == usual["eps"]
     usual = usual["delta"], usual["delta_from"]

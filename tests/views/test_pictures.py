@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import re
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -459,6 +460,16 @@ def test_a_named_picture_that_shows_nothing_is_refused() -> None:
         plots.figures(ds, only="map-loss")
 
 
+def test_an_algorithm_without_a_run_has_no_privacy_yet(drawn: dict[str, Figure]) -> None:
+    ds = grids.grid({"eps": (1.0,)}, algorithms=THREE[:2], missing={"algorithm": THREE[1]})
+    for name in ("proven_eps", "claimed_eps"):
+        ds[name] = ds[name].where(ds["algorithm"] == THREE[0])
+    draw(ds, ".")
+    for figure in drawn.values():
+        assert f"{THREE[0]}: ε = 1 proven." in words(figure)
+        assert f"{THREE[1]}: ε" not in words(figure)
+
+
 def test_what_has_no_proven_eps_beats_nothing_that_has(drawn: dict[str, Figure]) -> None:
     """No star, no front, however good it is; where nothing is proven, the best is marked."""
     ds = grids.grid({"eps": (1.0,), "omega": (1.0, 9.0)}, algorithms=THREE[:2])
@@ -472,7 +483,7 @@ def test_what_has_no_proven_eps_beats_nothing_that_has(drawn: dict[str, Figure])
     assert {*np.round(best, 6)} <= {*np.round(ends.values.ravel(), 6)}
     text = words(figure).replace("\n", " ")
     assert "What has no proven ε is on none." in text
-    assert text.count("All ran 20 rounds: for equal bits, sweep rounds.") == 2
+    assert text.count("All ran 20 rounds, whatever their bits.") == 2
     assert not jaxfl.views.table(ds).best  # one row of the other is no choice
     found = jaxfl.views.table(ds.assign(proven_eps=ds["proven_eps"] * np.inf))
     assert {*found.to_pandas()["algorithm"].iloc[[*found.best]]} == {THREE[0]}
@@ -565,9 +576,11 @@ def test_a_diverging_run_leaves_the_picture(drawn: dict[str, Figure]) -> None:
     ds["loss"][cell] = ds["loss"][cell] * np.where(ds["round"] > 0, 1000.0, 1.0)
     draw(ds, ".", metrics=["loss"])
     for name, figure in drawn.items():
-        assert ink.ARROW in " ".join(t.get_text() for t in figure.texts).replace("\n", " ")
+        said = " ".join(t.get_text() for t in figure.texts).replace("\n", " ")
         first = panels(figure)[0]
+        assert (ink.ARROW in said) == (name != "map-loss")
         if name == "map-loss":
+            assert re.search(r"All values above [0-2]\.\d+ have one colour\.", said)
             assert first.collections[0].norm.vmax < 3
             assert squares(first)[0.5, 0.5].startswith(("0", "1"))
             continue
