@@ -406,9 +406,7 @@ def _worth(cells: pandas.DataFrame) -> tuple[str, bool]:
     unproven, stated = bool(np.isinf(cells["proven_eps"]).any()), cells["stated"]
     ways = {1: "stated by the user, not proven", 2: "proven if parts are as declared", 0: "proven"}
     how = next(words for code, words in ways.items() if code == 0 or (stated == code).any())
-    eps = cells["proven_eps"].dropna()
-    known = f" = {listed(eps, bounds=3)}" * bool(len(eps))
-    words = "no ε proven" if unproven else f"ε{known} {how}"
+    words = "no ε proven" if unproven else f"ε = {listed(cells['proven_eps'], bounds=3)} {how}"
     red = cells[(cells["flag"] | unproven) & np.isfinite(cells["claimed_eps"])]
 
     def claim(some: pandas.DataFrame) -> str:
