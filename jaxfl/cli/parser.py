@@ -94,10 +94,10 @@ class Once(argparse.Action):
     """An option that must not be given twice: the last would silently win."""
 
     def __call__(self, parser: Any, namespace: Any, values: Any, flag: str | None = None) -> None:
-        if getattr(namespace, self.dest) is not None:
+        if vars(namespace).pop(self.dest) is not None:
             second = " ".join(values) if isinstance(values, list) else values
             raise InputError(f"Option {flag} is given twice, the second time as {second}")
-        setattr(namespace, self.dest, values)
+        setattr(namespace, self.dest, values)  # the last one: axes are in the order of the words
 
 
 def documented(text: str) -> Parser:
@@ -161,7 +161,7 @@ def parse(command: str, words: Sequence[str]) -> tuple[Study, Session]:
     found, rest = parser.parse_known_args(words)
     parser.finish(rest, "", f"`jaxfl {command} ALGORITHM --help` lists the options")
     raw = {name: value for name, value in vars(found).items() if value not in (None, False, [])}
-    read = {name: _read(name, table()[name], raw[name]) for name in table() if name in raw}
+    read = {name: _read(name, table()[name], raw[name]) for name in raw if name in table()}
     for name in read:
         other = table()[name].alone
         own = f"{flag(name)} is an option of `jaxfl {other}`"
@@ -194,18 +194,16 @@ def _study(raw: Mapping[str, Any], read: Mapping[str, Any], added: bool) -> Stud
     algorithms = [text("ALGORITHM", word) for word in raw.get("algorithms", [])]
     for name in algorithms:
         known("algorithm", name, ALGORITHMS, of_a_file())
-    given = {
-        name: read[name] if each.many == "axis" else [read[name]]
-        for name, each in options(Setup).items()
-        if name in read
-    }
+    own = {name: values for name, values in read.items() if name in options(Setup)}
+    given = {n: v if table()[n].many == "axis" else [v] for n, v in own.items()}
+    params = {HYPER + name: param for name, param in hyper_parameters().items()}
     numbers = {
-        name: [number(name, word, param.integer) for word in raw[HYPER + name]]
-        for name, param in hyper_parameters().items()
-        if HYPER + name in raw
+        param.name: [number(param.name, word, param.integer) for word in words]
+        for name, words in raw.items()
+        if (param := params.get(name))
     }
     if "rounds" in read:
-        numbers["rounds"] = read["rounds"]
+        numbers = {"rounds": read["rounds"], **numbers}
         alone = None not in read["rounds"] or len(read["rounds"]) == 1
         require(alone, "--rounds auto goes with no other number of rounds")
     both = "seeds" in read and "seed" in read

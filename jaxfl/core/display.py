@@ -106,10 +106,12 @@ def progress(done: int, total: int, words: str) -> str:
 
 def _line(cells: Sequence[str], first: str, other: str, style: str = "") -> str:
     tags = [first, *[other] * (len(cells) - 1)]
-    inner = (
-        f'<{tag} style="text-align:left;padding:0.1em 0.6em 0.1em 0;{style}">{_escaped(cell)}</{tag}>'
-        for tag, cell in zip(tags, cells, strict=True)
-    )
+    style = f"text-align:left;padding:0.1em 0.6em 0.1em 0;{style}"
+    whole = (
+        style + ";white-space:nowrap" * ("±" in cell) for cell in cells
+    )  # a mean and its error
+    each = zip(tags, whole, cells, strict=True)
+    inner = (f'<{tag} style="{style}">{_escaped(cell)}</{tag}>' for tag, style, cell in each)
     return f"<tr>{''.join(inner)}</tr>"
 
 

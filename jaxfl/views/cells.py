@@ -34,7 +34,6 @@ __all__ = ["IN_SHORT", "Array", "Grid", "at", "is_sweep", "over_seeds", "relabel
 
 Array: TypeAlias = npt.NDArray[Any]
 
-CLOSE = 1e-9  # relative difference up to which two numbers name the same place on an axis
 WORTH = ["protects", "delta_of_eps", "level"]  # what settings share whose eps are worth the same
 PER_CLIENT = ("client", "quantile")  # dimensions of metrics of each client, or of their deciles
 NAN = math.nan
@@ -334,7 +333,7 @@ class Grid:
         if not (eps > np.asarray(own.get("eps", NAN), float) * (1 + 1e-6)).any():
             return ""
         known = eps[own["proven"]]
-        said = f"{span(known, bounds=3)} {how}" if len(known) else "none proven"
+        said = f"{span(known, bounds=True)} {how}" if len(known) else "none proven"
         return f" (asked for; {said}{', or none' * (0 < len(known) < len(eps))})"
 
     def label(self, axis: str, value: Any) -> str:
@@ -390,7 +389,7 @@ def _place(name: str, known: Sequence[Any], value: Any) -> int:
     if str(value) in (texts := [str(other) for other in known]):
         return texts.index(str(value))
     with contextlib.suppress(TypeError, ValueError):
-        near = np.isclose(np.asarray(known, np.float64), float(value), CLOSE, 0)
+        near = np.isclose(np.asarray(known, np.float64), float(value), 1e-9, 0)
         if near.any():
             return int(near.argmax())
     listed = ", ".join(f"{v:g}" if isinstance(v, float) else str(v) for v in known)

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
 __all__ = ["explore", "snapshot"]
 
-DPI = 120
-
 
 def explore(ds: xarray.Dataset, metric: str = "loss", along: str = "round") -> Any:
     """Sliders over the axes of a sweep, and the curves of its algorithms at these values.
@@ -40,8 +38,7 @@ def explore(ds: xarray.Dataset, metric: str = "loss", along: str = "round") -> A
     grid.check(metric)
     choice("along", along, ALONG)
     axes = [name for name in grid.several() if name != "algorithm"]
-    none = "This result has one setting, and nothing to explore"
-    require(axes, none, "draw it by jaxfl.views.figures")
+    require(axes, "This result has one setting", "draw it by jaxfl.views.figures")
     find = functools.lru_cache(lambda metric, along: lines(grid, metric, along))
     controls: dict[str, Any] = {}
     for name in axes:
@@ -58,7 +55,7 @@ def explore(ds: xarray.Dataset, metric: str = "loss", along: str = "round") -> A
         place = {name: controls[name].value for name in axes}
         metric, along = controls["metric"].value, controls["along"].value
         file = io.BytesIO()
-        snapshot(grid, find(metric, along), place, metric, along).savefig(file, dpi=DPI)
+        snapshot(grid, find(metric, along), place, metric, along).savefig(file)
         picture.value = file.getvalue()
 
     for control in controls.values():

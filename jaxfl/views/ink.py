@@ -268,18 +268,17 @@ def beyond(last: Sequence[float] | Array, start: float) -> float:
 
 
 def _named(panels: Mapping[Any, Panel], key: Mapping[str, Line], width: float) -> list[Any]:
-    """The panels that name their lines at the ends, those at the right first; none if some line has
-    no place for its name, or if all lines of a panel end in one point."""
+    """The panels at the right, which name their lines at the ends; none if some line has no place for
+    its name there, or if all lines of a panel end in one point."""
     room = max((CHARACTER * SMALL * len(name) for name in key), default=math.inf)
     if room > ASIDE * width or any(line.kind for line in key.values()):
         return []
     out, left, last = list[Any](), {*key}, max(column for _, column in panels)
-    for at in sorted(panels, key=lambda at: (at[1] != last, at)):
+    for at in (at for at in panels if at[1] == last):
         of = [line for line in panels[at].lines if line.label and len(line.y)]
         names, x = {each.label for each in of}, [each.x[-1] for each in of]
         fits = 0 < len(of) == len(names) <= FEW and min(x) > 0.97 * max(x) > 0
-        fits = fits and (len(of) == 1 or len({float(each.y[-1]) for each in of}) > 1)
-        if fits and (at[1] == last or names & left):
+        if fits and (len(of) == 1 or len({float(each.y[-1]) for each in of}) > 1):
             out.append(at)
             left -= names
     return [] if left else out
@@ -453,11 +452,14 @@ def logarithmic(values: Array) -> bool:
 
 
 def powers(axis: Any, low: float, high: float) -> None:
-    """Label a logarithmic axis at powers of ten, or at 1, 2 and 5 times them, without overlap."""
+    """Label a logarithmic axis at powers of ten, or also between them, without overlap."""
     from matplotlib.ticker import LogLocator, NullLocator
 
     span = math.log10(high / low)
-    axis.set_major_locator(LogLocator(subs=(1, 2, 5) if span < 2.1 else (1,)))
+    flat = axis.axis_name == "x"  # numbers beside each other need more room
+    room = axis.get_figure().get_figwidth() / axis.axes.get_gridspec().ncols if flat else 3.15
+    between = (2, 5) if span < 0.67 * room else (3,) if flat and span < 1.03 * room else ()
+    axis.set_major_locator(LogLocator(subs=(1, *between)))
     axis.set_major_formatter(lambda value, place: number(value))
     axis.set_minor_locator(NullLocator())
 
@@ -476,8 +478,7 @@ def write(figure: Figure, path: Path) -> Path:
     import matplotlib
 
     kind = path.suffix[1:].lower()
-    wrong = f"The name of the picture {str(path)!r} must end in .png, .pdf or .svg"
-    require(kind in FORMATS, wrong)
+    require(kind in FORMATS, f"The picture {str(path)!r} must end in .png, .pdf or .svg")
     path.parent.mkdir(parents=True, exist_ok=True)
     texts = [*figure.texts, *(text for key in figure.legends for text in key.get_texts())]
     for ax in figure.axes:

@@ -23,8 +23,8 @@ from jaxfl.views import ink
 from jaxfl.views.cells import IN_SHORT, WORTH, Grid, at, is_sweep, over_seeds, relabelled
 from jaxfl.views.ink import GREY, Line, Look, Panel, Sheet
 from jaxfl.views.selection import AUTO, CRITERIA, Criterion, criterion_of, select
-from jaxfl.views.tables import remarks
-from jaxfl.views.words import FEW, listed, number, prefix, span
+from jaxfl.views.tables import LEFT_OUT, remarks
+from jaxfl.views.words import FEW, listed, number, prefix
 
 if TYPE_CHECKING:
     import pandas
@@ -41,7 +41,6 @@ STYLED = 4  # values that line styles tell apart
 SHADED = 24  # values that colours tell apart where there is one algorithm
 SAME = 0.02  # relative difference up to which settings have the same gradients in a round
 FRONT = "Pareto front"
-NOISE = ("eps", "delta", "sigma", "noise_constant")  # of which other notes tell
 CELL = (0.36, 0.24)  # inches of a square of a map
 # what is drawn against, of all clients so far
 ALONG = {"round": "round", "uplink_bits": "uplink", "gradients": "gradients"}
@@ -322,8 +321,9 @@ def _finished(
     spread = f"{spread}." * bool(spread and grid.ds.sizes["seed"] > 1)
     notes = (*setting, *alarms, spread, *more, *_held(grid, cells))
     figure = make([note for note in notes if note])
-    # the hyper-parameters that are no axes and have one value in all settings that have them
-    left_out = grid.swept | {*grid.work(), *NOISE}
+    # the hyper-parameters that are no axes and have one value in all settings that have them; noise and
+    # step sizes, which other notes have, follow from what is left out
+    left_out = grid.swept | {*grid.work(), *LEFT_OUT, "sigma", "gap"}
     each = grid.used.loc[cells.index].drop(columns=left_out, errors="ignore")
     same = each.loc[:, each.nunique() == 1]
     held = ", ".join(grid.label(str(n), v.dropna().iloc[0]) for n, v in same.items())
@@ -384,7 +384,7 @@ def _idle(grid: Grid, cells: pandas.DataFrame) -> Iterator[str]:
 
 def _privacy(grid: Grid, cells: pandas.DataFrame) -> list[tuple[str, bool]]:
     """The privacy of the algorithms, a sentence for all that share it, and whether it is proven."""
-    worth = _sharing(cells[cells["ran"] > 0], _worth, "algorithm")
+    worth = _sharing(cells[cells.get("found", cells["ran"]) > 0], _worth, "algorithm")
     alike = len(next(iter(worth.values()), ()))
     apart = not len(worth) == 1 < alike == cells["algorithm"].nunique()
     return [(f"{', '.join(who)}: " * apart + f"{w}.", fine) for (w, fine), who in worth.items()]
@@ -406,16 +406,10 @@ def _worth(cells: pandas.DataFrame) -> tuple[str, bool]:
     unproven, stated = bool(np.isinf(cells["proven_eps"]).any()), cells["stated"]
     ways = {1: "stated by the user, not proven", 2: "proven if parts are as declared", 0: "proven"}
     how = next(words for code, words in ways.items() if code == 0 or (stated == code).any())
-    words = "no ε proven" if unproven else f"ε = {listed(cells['proven_eps'], bounds=3)} {how}"
+    words = "no ε proven" if unproven else f"ε = {listed(cells['proven_eps'], bounds=True)} {how}"
     red = cells[(cells["flag"] | unproven) & np.isfinite(cells["claimed_eps"])]
-
-    def claim(some: pandas.DataFrame) -> str:
-        at = f" for ε = {span(some['proven_eps'], bounds=3)}" * (not unproven)
-        return span(some["claimed_eps"]) + at
-
-    each = dict.fromkeys(claim(red[i : i + 1]) for i in range(len(red)))
-    given = " and ".join(each) if len(each) <= FEW else claim(red)
-    words += f"; its paper's formula gives {given}" * bool(each)
+    if len(red):
+        words += f"; its paper's formula gives {listed(red['claimed_eps'])}"
     return words, how == ways[0] and not unproven
 
 
@@ -442,10 +436,12 @@ def _front(grid: Grid, rule: Criterion, on: Sheet, setting: list[str]) -> Figure
     ends = ends.loc[found.cells.index].dropna(subset=["bits", "value"])
     if not (rule.sign and len(ends)):
         return None
-    # no line and no front goes to what has no place, or is worse than the start
+    # no line and no front goes to what has no place, or ends worse than it began
     fine = ends["value"] <= ink.beyond(ends["value"].to_numpy(), start)
-    above, apart = ends["value"] > start, ~ends["competes"]
-    ends = ends.assign(fine=fine, rival=fine & ~above & ~apart)
+    above, idle = ends["value"] > start, ends.index.isin(grid.idle().index)
+    none = {"ends above its start": above, "has a loss that did not fall": idle & ~above}
+    none |= {"has no proven ε": ~ends["competes"]}
+    ends = ends.assign(fine=fine, rival=fine & ~np.any([*none.values()], axis=0))
     kept = [name for name in grid.axes if name not in found.rest]
     alike = ends.groupby([*kept, *WORTH], dropna=False, sort=False)
     best = [some.index[front(some["bits"], some["value"], rule.sign)] for _, some in alike]
@@ -460,10 +456,10 @@ def _front(grid: Grid, rule: Criterion, on: Sheet, setting: list[str]) -> Figure
     each = (part[part["noisy"]].drop_duplicates(WORTH) for row in rows for _, part in row)
     several, rest = max(map(len, each)) > 1, " and ".join(map(grid.name, found.rest))
     whose = "private " * (noisy.nunique() > 1) + "settings" + " of one protection and ε" * several
-    none = ["ends above its start"] * bool(above.any()) + ["has no proven ε"] * bool(apart.any())
     what = "The final value of each setting against the bits that all clients sent.\n"
     what += f"{FRONT}, in grey: the {whose} that no other of these beats in both bits and value."
-    what += f" What {' or '.join(none)} is on none." * bool(none)
+    left = " or ".join(words for words, held in none.items() if held.any())
+    what += f" What {left} is on none." * bool(left)
     more = [
         "A front for each protection and ε." * several,
         f"Of {rest}: all that no other beats in bits and value." * bool(rest),
@@ -550,7 +546,7 @@ def _map(grid: Grid, rule: Criterion, on: Sheet, setting: list[str]) -> Figure |
             ink.powers(bar.ax.yaxis, low, high)
         return figure
 
-    more = [f"All values above {high:.3g} have one colour." * cut, proven]
+    more = [f"All values above {number(high)} have one colour." * cut, proven]
     what = f"The final {name} of each setting."
     return _finished(make, what, grid, cells, setting, "Means over seeds", *more)
 
@@ -667,8 +663,7 @@ def _start(grid: Grid, metric: str) -> float:
 def panel(grid: Grid, metric: str, along: str, drawn: list[Line], head: str = "") -> Panel:
     """Lines of a metric in a panel of their own."""
     axis, log = across(grid.ds, along)[1], False if along == "round" else None
-    start = _start(grid, metric)
-    return Panel(head, axis, grid.name(metric), drawn, log, scaled(metric), start)
+    return Panel(head, axis, grid.name(metric), drawn, log, scaled(metric), _start(grid, metric))
 
 
 def lines(grid: Grid, metric: str, along: str) -> dict[int, Line]:

@@ -30,7 +30,6 @@ LEAST = ("accuracy_deviation", "test_accuracy_deviation", "utility", "grad_norm_
 CRITERIA = {f"{of}{what}": way for of in OF for what, way in (("loss", "min"), ("accuracy", "max"))}
 CRITERIA |= dict.fromkeys(LEAST, "min")
 STUDIED = ("algorithm", "eps", "seed", "round")  # axes over which nothing can be chosen
-BEYOND = 1e308  # above every loss
 AWAY = 1000  # a final loss above this, or above this many times the first, counts as diverged
 SHARED = (
     "Runs with the same seed share their noise, so no eps is proven for publishing several of them"
@@ -171,7 +170,7 @@ def publishing(grid: Grid) -> tuple[str, str]:
         own = ", unless another run is published, such as the shorter one with its key here"
     levels = {number(above(one)) for one in eps}
     which = f"ε = {min(levels)}" if len(levels) == 1 else "Each ε"
-    alone = f"{which} at δ = {listed(deltas, bounds=4)}{own}." if len(deltas) else ""
+    alone = f"{which} at δ = {listed(deltas, bounds=True)}{own}." if len(deltas) else ""
     # Files from before the option were paired, and some hold an eps as if noise were not shared.
     return alone, f"{SHARED}." * (several and bool(grid.about.get("paired", True)))
 
@@ -193,7 +192,7 @@ def _best(grid: Grid, rule: Criterion, over: tuple[str, ...]) -> tuple[xarray.Da
     losses = (rule.sign * mean).where(tried).fillna(np.inf)
     # of equal accuracies that with the lowest loss on the same data
     other = rule.metric.replace("accuracy", "loss")
-    again = over_seeds(grid.final(other if other in ds else rule.metric))[0].fillna(BEYOND)
+    again = over_seeds(grid.final(other if other in ds else rule.metric))[0].fillna(1e308)
     each = xarray.Dataset({"loss": losses, "tried": tried, "again": again}).expand_dims("one")
     each = each.stack(candidate=("one", *over), create_index=False)
     least = each["loss"].min("candidate")
@@ -271,7 +270,7 @@ def _note(grid: Grid, found: Grid, rule: Criterion, over: tuple[str, ...], lost:
         said.append(SHARED)
     elif priced:
         every = cells["eps_of_choice"][proven]
-        eps, many = span(every, bounds=4), listed(cells["candidates"][proven] * seeds, " or ")
+        eps, many = span(every, bounds=True), listed(cells["candidates"][proven] * seeds, " or ")
         each = ", which the table has of each row" * (every.nunique() > 1)
         way, of = (", and the choice,", " for the training records") if held else ("", "")
         said.append(f"Publishing all {many} runs of a row{way} has a proven eps of {eps}{of}{each}")

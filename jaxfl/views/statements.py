@@ -27,7 +27,6 @@ __all__ = ["cards", "trade_off"]
 CARD = "make one with run.privacy().card()"
 MU = "μ bounds nothing below the δ in the column after it."
 LOOSELY = "Regret is how far μ is off in an attacker's error rates; above 0.01, no μ is quoted."
-LEAST = 1e-4  # false positive rate that a picture shows
 
 
 def cards(of: Mapping[str, Card]) -> Table:
@@ -78,7 +77,7 @@ def trade_off(
     Of several cards, each under its label, it has what is proven and what audits reached.  ``path`` ends
     in .png, .pdf or .svg."""
     of: Mapping[str, Card] = card if isinstance(card, Mapping) else {"": card}
-    fpr, notes, alone = np.geomspace(LEAST, 1.0, 300), list[str](), len(of) == 1
+    fpr, notes, alone = np.geomspace(1e-4, 1.0, 300), list[str](), len(of) == 1
     lines = [Line("no attack", fpr, fpr, None, GREY, 2, width=0.8)]
     for i, (label, one) in enumerate(of.items()):
         instance("card", one, Card, CARD)

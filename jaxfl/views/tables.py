@@ -35,6 +35,10 @@ if TYPE_CHECKING:
 __all__ = ["Column", "Estimate", "Table", "by_rows", "compare", "remarks", "table", "to_target"]
 
 IN_CARD = {"mu": "μ", "tpr_at_0.01": "TPR at 1 % FPR", "tpr_at_0.001": "TPR at 0.1 % FPR"}
+COLUMN = 53  # characters of a column of a paper; between two columns of a table are three
+WIDE = (
+    r"Wider than a column: name fewer columns, or use table* or \resizebox{\columnwidth}{!}{...}."
+)
 MU = "μ bounds nothing below δ. It is left out where an attacker's error rates are off by more than 0.01."
 WIDTH = 10_000  # of a table in a file: no line is broken
 SHOWN = ("loss", "accuracy", "test_accuracy")  # where a sweep has them
@@ -44,6 +48,7 @@ WARNED = {"at_end": "best at an end of its grid", "idle": "loss did not fall"}
 UNPROVEN = "none proven"
 BROKEN = "bound broken"
 ABOVE = "proven > asked"
+FLAGS = FLAG, UNPROVEN, BROKEN, ABOVE  # notes on them begin so
 SPENT = ("messages", "uplink_bits", "downlink_bits", "gradients")
 LEFT_OUT = ("eps", "delta", "noise_constant")  # the proven eps follows from them
 SAME = {"protects": "protection", "delta_of_eps": "δ", "level": "ε"}
@@ -173,13 +178,17 @@ class Table(NamedTuple):
         return str(frame.to_csv(index=False, lineterminator="\n"))
 
     def only(self, names: Sequence[str]) -> Table:
-        """The columns with these names, which are those in CSV, in this order."""
+        """The columns with these names, which are those in CSV, in this order.
+
+        Notes on flags are left out with their column.
+        """
         rows = [""] * max((len(column.values) for column in self.columns), default=0)
         known = {column.name: column for column in self.columns}
         known.setdefault("state", Column("state", "state", rows))  # where there is nothing to say
         for name in names:
             choice("columns", name, known)
-        return self._replace(columns=tuple(known[name] for name in dict.fromkeys(names)))
+        notes = tuple(n for n in self.notes if "flag" in names or not n.startswith(FLAGS))
+        return self._replace(columns=tuple(known[n] for n in dict.fromkeys(names)), notes=notes)
 
     def latex(self, columns: Sequence[str] | None = None) -> str:
         """A ``tabular`` for the package booktabs; names of the best rows are bold, notes are comments.
@@ -188,20 +197,22 @@ class Table(NamedTuple):
         of details, such as claimed eps and states, and where each row has proven the eps of the axis, one
         column has both.
         """
-        base = self if columns else self._one_eps()
+        base = self.only(columns) if columns else self._one_eps()
         equal = {c.name: len(c.values) > 1 == len({*c.words()}) for c in base.columns}
         left = [c for c in base.columns if columns is None and (c.aside or equal[c.name])]
         left *= len(left) < len(base.columns) - 1  # else names alone would be shown
-        shown = base.only(columns or [c.name for c in base.columns if c not in left])
+        shown = [column for column in base.columns if column not in left]
         same = ", ".join(f"{c.heading} = {c.words()[0]}" for c in left if equal[c.name])
         named = ", ".join(c.name for c in left if not equal[c.name])
         held = [f"In all rows: {same}."] * bool(same)
         held += [f"Left out, unless columns are named: {named}."] * bool(named)
-        sides = "".join(column.side[0] for column in shown.columns)
-        head = " & ".join(_latex(column.heading) for column in shown.columns) + r" \\"
-        lines = [f"% {plain(note)}" for note in (self.title, *held, *self.notes) if note]
+        width = sum(3 + max(map(len, [c.heading, *c.words()])) for c in shown)
+        held += [WIDE] * (width > COLUMN)
+        sides = "".join(column.side[0] for column in shown)
+        head = " & ".join(_latex(column.heading) for column in shown) + r" \\"
+        lines = [f"% {plain(note)}" for note in (self.title, *held, *base.notes) if note]
         lines += [rf"\begin{{tabular}}{{{sides}}}", r"\toprule", head, r"\midrule"]
-        for i, words in enumerate(_rows(shown.columns)):
+        for i, words in enumerate(_rows(shown)):
             cells = [_latex(greek(word)) for word in words]
             if i in self.best:  # a name alone: a bold number would be the best of its column
                 name = next((cell for cell in cells if cell[:1].isalpha()), "")

@@ -38,15 +38,15 @@ def number(value: float | str, digits: int = 4) -> str:
     return f"{value:.0f}" if "e" in text and 1 < abs(value) < 1e6 else _short(text)
 
 
-def span(values: Any, *, bounds: int = 0) -> str:
-    """The smallest to the largest of some numbers; upper bounds are rounded up to ``bounds`` digits."""
+def span(values: Any, *, bounds: bool = False) -> str:
+    """The smallest to the largest of some numbers; upper ``bounds`` are rounded up."""
     return listed([np.min(values), np.max(values)], " to ", bounds=bounds)
 
 
-def listed(values: Any, last: str = " and ", *, bounds: int = 0) -> str:
+def listed(values: Any, last: str = " and ", *, bounds: bool = False) -> str:
     """Texts, or a few numbers in ascending order, such as "1, 4 and 8"; of more, their :func:`span`."""
     each = np.unique(values).tolist()
-    words = (number(above(v, bounds), bounds) if bounds else number(v, 3) for v in each)
+    words = (number(above(v) if bounds else v) for v in each)
     *first, end = dict.fromkeys(words)
     few = len(first) < FEW or isinstance(each[0], str)
     return last.join([", ".join(first), end][not first :]) if few else span(values, bounds=bounds)

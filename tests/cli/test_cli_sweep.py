@@ -4,10 +4,12 @@ import json
 import re
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import xarray
+from rows import a_problem
 from told import SYNTHETIC, Shell, one_sentence
 
 import jaxfl
@@ -145,6 +147,15 @@ def test_parts_data_and_rounds_are_axes(tmp_path: Path, shell: Shell) -> None:
     for name, values in {**axes, "rounds": [2, 30], "seed": [3, 7]}.items():
         assert ds[name].values.tolist() == values
     assert np.isfinite(ds["loss"].sel(lr="cosine:0.3", rounds=30, round=30)).all()
+
+
+def test_axes_have_the_order_of_the_words(tmp_path: Path, shell: Shell) -> None:
+    """As those of Python have that of the keywords; rounds are first."""
+    words = "sweep ldp_gd --eps 1 2 --lr 0.1 0.3 --rounds 1 2 --no-plot --quiet --out"
+    shell(words, tmp_path / "grid", SYNTHETIC)
+    axes: Any = {"eps": [1, 2], "lr": [0.1, 0.3], "rounds": [1, 2]}
+    found = jaxfl.sweep("ldp_gd", a_problem(), **axes)
+    assert jaxfl.load(tmp_path / "grid")["loss"].dims == found["loss"].dims
 
 
 def test_one_value_is_no_axis() -> None:

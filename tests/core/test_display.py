@@ -137,6 +137,7 @@ def test_displays_are_escaped_and_have_the_colours_of_the_page() -> None:
     assert "svg" in found["run"].tags
     assert "svg" in found["sweep"].tags
     assert found["table"].tags.count("svg") == 1  # one point is no curve
+    assert 'white-space:nowrap">1 ± 0.1<' in table("t", [("a", "1 ± 0.1")])
     html = table("t", [("a", sparkline([1, 2]))])
     assert "currentColor" in html
     assert not re.search(r"(?<!current)color:|#[0-9a-f]{3}", html)

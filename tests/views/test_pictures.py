@@ -137,6 +137,8 @@ def test_divergence_ends_in_a_cross(drawn: dict[str, Figure]) -> None:
             mean = ds["loss"].sel(algorithm="soteriafl_sgd", eps=1.0, omega=9.0, round=5).mean()
             assert np.ravel(crosses[0].get_data()).tolist() == [5, pytest.approx(float(mean))]
     assert "1 setting diverged or did not run" in words(drawn["curves-loss"])
+    draw(grids.grid({"eps": (1.0, 5.0), "lr": (0.1, 0.3)}, diverged={"eps": 5.0}), ".")
+    assert "ε = 1 proven." in words(drawn["curves-loss"])  # where all step sizes diverged is none
 
 
 def test_what_is_chosen_is_drawn(drawn: dict[str, Figure]) -> None:
@@ -230,8 +232,8 @@ def test_an_eps_that_is_not_proven_is_only_claimed(drawn: dict[str, Figure]) -> 
     assert said in words(drawn["map-loss"])
     ds = grids.grid({"eps": (1.0, 5.0), "omega": (1.0, 9.0)})
     draw(ds.assign(proven_eps=1.05 * ds["proven_eps"]), ".")
-    given = "its paper's formula gives 0.952 for ε = 1.05 and 4.76 for ε = 5.25"
-    assert f"soteriafl_sgd: ε = 1.05 and 5.25 proven; {given}." in words(drawn["front-loss"])
+    said = "soteriafl_sgd: ε = 1.05 and 5.25 proven; its paper's formula gives 0.9524 and 4.762."
+    assert said in words(drawn["front-loss"])
 
 
 def test_a_loss_that_did_not_fall_is_named(drawn: dict[str, Figure]) -> None:
@@ -251,8 +253,8 @@ def test_a_loss_that_did_not_fall_is_named(drawn: dict[str, Figure]) -> None:
 @pytest.mark.parametrize(
     ("proven", "said", "several"),
     [
-        ([[1.251, 6.0]] * 2, "1.26 proven", True),
-        ([[1.251, 6.0], [1.111, 7.0]], "1.12 to 1.26 proven", True),
+        ([[1.251, 6.0]] * 2, "1.251 proven", True),
+        ([[1.251, 6.0], [1.111, 7.0]], "1.111 to 1.251 proven", True),
         ([[np.inf, np.inf]] * 2, "none proven", False),
     ],
 )
@@ -282,10 +284,13 @@ def test_unequal_batches_are_named(drawn: dict[str, Figure]) -> None:
     draw(ds.assign(used_batch=(("algorithm", "eps"), [[32.0, 32.0]] * 2)), ".")
     assert "Batch size:" not in words(drawn["curves-loss"])
     ds = ds.assign(used_batch=(("algorithm", "eps"), [[32.0, 32.0], [19.0, 77.0]]))
+    ds = ds.assign(used_gap=xarray.ones_like(ds["used_lr"]), used_clip=0 * ds["used_lr"] + 2)
     draw(ds, ".")
     note = "Batch size: 32 (soteriafl_sgd); 19 at ε = 1, 77 at ε = 4 (ldp_sgd)."
     for figure in drawn.values():
         assert note in str(figure.get_label())
+        assert "clip bound = 2" in figure.get_label()
+        assert "gap" not in figure.get_label()  # the step size follows from it
         assert note in figure.texts[-1].get_text().replace("\n", " ")
 
 
@@ -340,6 +345,17 @@ def test_maps_hold_the_final_values(drawn: dict[str, Figure]) -> None:
     box = bar.yaxis.label.get_window_extent()
     assert box.y0 >= 0
     assert box.y1 <= bar.figure.bbox.height
+
+
+def test_the_numbers_of_a_colour_bar_are_in_the_picture(tmp_path: Path) -> None:
+    """Its ticks, and with them the room for their numbers, follow from its size."""
+    clip = tuple(123.0 * i for i in range(1, 9))
+    ds = grids.grid({"eps": (1.0, 5.0), "clip": clip}, algorithms=THREE, seeds=1)
+    how: Any = {"only": "map-grad_norm_sq", "metrics": ["min:grad_norm_sq"], "width": 2.0}
+    (path, _) = draw(ds, tmp_path, **how)
+    pixels = imread(path)[:, :, :3]
+    assert (pixels[:, [0, -1]] == 1).all()  # nothing is cut
+    assert (pixels[:, -40:] < 1).any()
 
 
 def test_values_that_were_added_later_stand_in_their_order() -> None:
@@ -440,7 +456,7 @@ def test_what_adds_no_noise_is_on_no_front(drawn: dict[str, Figure]) -> None:
 
 
 def test_what_ends_above_its_start_is_on_no_front(drawn: dict[str, Figure]) -> None:
-    """However few bits it sends."""
+    """However few bits it sends; nor is the accuracy of what has a loss that did."""
     ds = grids.grid({"eps": (1.0,), "omega": (1.0, 9.0)}, algorithms=THREE[:2])
     risen, start = ds["algorithm"] == THREE[0], float(ds["loss"].isel(round=0).max())
     ds["loss"] = ds["loss"].where(~(risen & (ds["round"] == 20)), 1.05 * start)
@@ -450,6 +466,11 @@ def test_what_ends_above_its_start_is_on_no_front(drawn: dict[str, Figure]) -> N
     steps = [line for line in panels(figure)[0].get_lines() if line.get_color() == "#DDDDDD"]
     assert all(step.get_ydata().max() <= start for step in steps)
     assert "What ends above its start is on none." in words(figure).replace("\n", " ")
+    figure, best = drawn["front-test_accuracy"], Grid.of(ds).final("test_accuracy").mean("seed")
+    steps = [line for line in panels(figure)[0].get_lines() if line.get_color() == "#DDDDDD"]
+    own = best.sel(algorithm=THREE[1]).values
+    assert {*np.concatenate([step.get_ydata() for step in steps])} <= {*own.ravel()}
+    assert "What has a loss that did not fall is on none." in words(figure).replace("\n", " ")
 
 
 def test_a_named_picture_that_shows_nothing_is_refused() -> None:
@@ -612,6 +633,22 @@ def test_arrows_stand_where_a_line_leaves(powers: bool) -> None:
     np.testing.assert_allclose(places, [[share, top], [3.0 + share, top]], rtol=1e-6)
 
 
+@pytest.mark.parametrize("span", [2.0, 1.3, 1.5, 2.5])
+def test_numbers_of_a_logarithmic_axis_stay_apart(span: float) -> None:
+    """In two panels of a column of a paper."""
+    for first in (0.04, 0.3, 100.0):
+        line = ink.Line("a", [first, first * 10**span], [1.0, 2.0])
+        sheet, panel = ink.Sheet(ink.COLUMN), ink.Panel("", "x", "y", [line], True)
+        figure = ink.picture(sheet, [[panel, panel._replace(across="z")]])
+        figure.draw_without_rendering()
+        for ax in figure.axes:
+            low, high = ax.get_xlim()
+            shown = [t for t in ax.xaxis.get_major_ticks() if low <= t.get_loc() <= high]
+            ends = [t.label1.get_window_extent().intervalx for t in shown]
+            assert len(shown) > 1
+            assert all(a[1] + 2 < b[0] for a, b in itertools.pairwise(ends)), (first, span)
+
+
 def test_colours_stay_apart() -> None:
     """For protanopes and deuteranopes, too (Machado et al., 2009), and beside a lightened one."""
     seen = {
@@ -738,7 +775,7 @@ def test_data_are_drawn_as_they_are(ds: xarray.Dataset) -> None:
     assert ends[1] == ends[2] > ends[0]  # two columns, and no empty place
     text = words(figure)
     assert "soteriafl_sgd: logistic on data, 5 clients" in text
-    assert "Compression: soteriafl_sgd (k = 3, ω = 1.67)." in text
+    assert "Compression: soteriafl_sgd (k = 3, ω = 1.667)." in text
     assert ", δ = 0.001 proven" in text
     assert "; the paper's formula says " in text
     assert legend(figure) == ["training", "worst client", "test"]

@@ -21,7 +21,7 @@ from jaxfl.privacy.statements import card
 from jaxfl.views.cells import IN_SHORT, Grid, restrict
 from jaxfl.views.selection import select
 from jaxfl.views.statements import cards, trade_off
-from jaxfl.views.tables import BROKEN, FLAG, UNPROVEN, Column, Estimate, Table, compare, table
+from jaxfl.views.tables import BROKEN, FLAG, UNPROVEN, WIDE, Column, Estimate, Table, compare, table
 from jaxfl.views.words import estimate, listed, number, prefix, span
 
 pytestmark = pytest.mark.once
@@ -279,21 +279,22 @@ def test_latex_has_the_columns_that_are_named_or_that_differ() -> None:
 
 
 def test_bounds_are_rounded_up_also_in_notes() -> None:
-    assert span([9.350505, 19.24412792], bounds=4) == "9.351 to 19.25"
-    assert span([9.350505, 19.24412792]) == "9.35 to 19.2"
+    assert span([9.350505, 19.24412792], bounds=True) == "9.351 to 19.25"
+    assert span([9.350505, 19.24412792]) == "9.351 to 19.24"
 
 
 @pytest.mark.parametrize(
     ("values", "bounds", "said"),
     [
-        ([8.0, 1.0, 8.0], 0, "1 and 8"),
-        ([8.0, 0.99991, 4.0], 3, "1, 4 and 8"),
-        ([1.0, 2.0, 4.0, 8.0], 0, "1 to 8"),
-        ([3.0, 2.9999], 3, "3"),
-        (["b", "a", "d", "c"], 0, "a, b, c and d"),
+        ([1.2541, 2.5], True, "1.255 and 2.5"),  # as a table has them
+        ([8.0, 1.0, 8.0], False, "1 and 8"),
+        ([8.0, 0.99991, 4.0], True, "1, 4 and 8"),
+        ([1.0, 2.0, 4.0, 8.0], False, "1 to 8"),
+        ([3.0, 2.9999], True, "3"),
+        (["b", "a", "d", "c"], False, "a, b, c and d"),
     ],
 )
-def test_few_numbers_are_named(values: list[Any], bounds: int, said: str) -> None:
+def test_few_numbers_are_named(values: list[Any], bounds: bool, said: str) -> None:
     assert listed(values, bounds=bounds) == said
 
 
@@ -307,6 +308,11 @@ def test_latex_leaves_details_to_a_comment_unless_they_are_named(ds: xarray.Data
     assert "% In all rows: protects = –.\n" in head
     assert "claimed" in found.latex(["claimed_eps", "proven_eps"])
     assert "claimed" in found.only(["claimed_eps", "flag"]).latex().split("tabular")[1]
+    for names in (["algorithm", "loss"], ["algorithm", "flag"]):
+        for text in (found.only(names).text(), found.latex(names)):
+            assert (f"{FLAG}: the proven" in text) == ("flag" in names)
+            assert WIDE not in text
+    assert (WIDE in head, f"{FLAG}: the proven" in head) == (True, True)
     assert found.latex().endswith("\\end{tabular}\n")
 
 
