@@ -60,7 +60,7 @@ CELLS = (64, 1024, 4096)
 
 
 def constants(quick: bool) -> dict[str, float]:
-    """Seconds of a launch and of a wait, operations and bytes per second."""
+    """Seconds of a launch, of a wait and of 32 random bits, operations and bytes per second."""
     few, many = (8, 64) if quick else (64, 512)
 
     def chain(n: int) -> Callable[[], Any]:
@@ -75,11 +75,13 @@ def constants(quick: bool) -> dict[str, float]:
     loop = jax.jit(lambda n: jax.lax.fori_loop(0, n, lambda _, x: x * 1.5 + 1.0, jnp.ones(8)))
     a, b = jnp.ones((SIDE, SIDE)), jnp.ones(1 << (20 if quick else 27))
     dot, copy = jax.jit(jnp.matmul), jax.jit(lambda b: b + 1)
-    short, long, once, often, dots, copies = timed(
+    key, draw = jax.random.key(0), jax.jit(lambda key: jax.random.bits(key, b.shape).sum())
+    short, long, once, often, dots, copies, draws = timed(
         [
             *(chain(few), chain(many), lambda: loop(few), lambda: loop(20 * many)),
             lambda: [dot(a, a) for _ in range(few)],  # the host runs ahead
             lambda: [copy(b) for _ in range(few)],
+            lambda: [draw(key) for _ in range(few)],
         ]
     )
     launch = max(0.0, (long - short) / (many - few))
@@ -89,6 +91,7 @@ def constants(quick: bool) -> dict[str, float]:
         "turn": max(0.0, turn - 3 * launch),  # its body, its counter and its condition
         "bandwidth": few * 2 * b.nbytes / copies,
         "arithmetic": few * 2 * SIDE**3 / dots,
+        "draw": draws / (few * b.size),
     }
 
 
@@ -98,15 +101,14 @@ def compared(
     """A round beside the model with measured constants, and beside the roofline."""
     scalars = jax.default_backend() != "tpu"
     cost = hlo.Program(program.as_text(), scalars=scalars).round()
-    kernels = float(sum(cost.kernels.values()))
     model = budgets.Device("", **now, package="", install="")
     roof = max(needed / now["bandwidth"], operations / now["arithmetic"])
     return {
         "us": 1e6 * seconds,
-        "model_us": 1e6 * budgets.seconds(model, kernels, cost.waits, cost.bytes, operations),
+        "model_us": 1e6 * budgets.seconds(model, cost, operations),
         "roofline_us": 1e6 * roof,
         "of_roofline": roof / seconds,
-        "kernels": kernels,
+        "kernels": float(sum(cost.kernels.values())),
         "waits": cost.waits,
         "bytes": cost.bytes,
     }

@@ -65,24 +65,26 @@ STORED = ", bfloat16"  # ends the names of cases that store shifts and tables in
 
 
 class Device(NamedTuple):
-    """Seconds of a round are modelled as those of launches, waits, bytes and unavoidable arithmetic."""
+    """A round takes the time of its launches, waits, bytes, draws and unavoidable arithmetic, added up."""
 
     name: str
     launch: float  # seconds a kernel, beside its work: assumed, see accelerator.py
     turn: float  # seconds a wait: assumed too
     bandwidth: float  # bytes per second, as its maker states it
     arithmetic: float  # float32 operations per second; of a TPU, a sixth of those of bfloat16
+    draw: float  # seconds for 32 random bits: the integer operations of Threefry over those per second
     package: str  # that compiles for it
     install: str
 
 
 DEVICES = {
     "h200": Device(
-        *("NVIDIA H200", 2.5e-6, 12e-6, 4.8e12, 67e12),
+        *("NVIDIA H200", 2.5e-6, 12e-6, 4.8e12, 67e12, 75 / (67e12 / 4)),
         *("jax_plugins.xla_cuda13", "pip install 'jaxfl[gpu]'"),
     ),
     "v5e": Device(
-        *("TPU v5e", 0.5e-6, 1e-6, 0.82e12, 197e12 / 6), *("libtpu", "pip install 'jax[tpu]'")
+        *("TPU v5e", 0.5e-6, 1e-6, 0.82e12, 197e12 / 6, 115 / (4 * 1024 * 1.5e9)),
+        *("libtpu", "pip install 'jax[tpu]'"),
     ),
 }
 
@@ -176,12 +178,13 @@ def flops(w: Workload, chosen: jaxfl.parts.Algorithm | None) -> float:
     return w.flops * (chosen.body.estimator.points if chosen else 1)
 
 
-def seconds(device: Device, kernels: float, waits: float, moved: float, operations: float) -> float:
+def seconds(device: Device, cost: hlo.Cost, operations: float) -> float:
     """The model of a round."""
     return (
-        device.launch * kernels
-        + device.turn * waits
-        + moved / device.bandwidth
+        device.launch * sum(cost.kernels.values())
+        + device.turn * cost.waits
+        + cost.bytes / device.bandwidth
+        + device.draw * cost.draws
         + operations / device.arithmetic
     )
 
@@ -195,12 +198,12 @@ def measure(case: str, name: str, here: Any) -> dict[str, Any]:
         "kernels": kernels,
         "rare_kernels": round.most - kernels,
         "waits": round.waits,
+        "draws": round.draws,
         "loops": round.loops,
         "bytes": round.bytes,
         "least_bytes": needed,
         "bytes_over_least": round.bytes / needed,
-        "model_us": 1e6 * seconds(device, kernels, round.waits, round.bytes, operations),
-        "least_us": 1e6 * seconds(device, kernels, 1, needed, operations),
+        "model_us": 1e6 * seconds(device, round, operations),
         "scratch_mib": program.memory_analysis().temp_size_in_bytes / 2**20,
         "by_operation": {_short(where): n for where, n in round.kernels.most_common()},
         "largest": {_short(where): moved for where, moved in round.moved.most_common(LARGEST)},
@@ -271,9 +274,9 @@ def show(name: str, case: str, row: dict[str, Any], budget: Sequence[float]) -> 
     kernels, waits, times = budget
     print(
         f"{name} {case:34s}{row['kernels']:6g} kernels (at most {kernels:g}; {row['rare_kernels']:g} "
-        f"more rarely), {row['waits']:g} waits ({waits:g}), {row['bytes'] / 1e6:,.2f} MB, "
-        f"{row['bytes_over_least']:.1f} of the least ({times:g}), {row['model_us']:,.0f} us; "
-        f"{largest(row)}",
+        f"more rarely), {row['waits']:g} waits ({waits:g}), {row['draws']:,.0f} draws, "
+        f"{row['bytes'] / 1e6:,.2f} MB, {row['bytes_over_least']:.1f} of the least ({times:g}), "
+        f"{row['model_us']:,.0f} us; {largest(row)}",
         flush=True,
     )
 

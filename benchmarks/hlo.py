@@ -2,7 +2,8 @@
 
 Standard library only.  A kernel is an instruction that computes or copies.  A *wait* is a turn of a
 loop whose length is known at run time only, or a branch: a GPU asks its host there.  Of a branch the
-cheaper side counts, since rare work is on the other one, which ``most`` counts instead.
+cheaper side counts, since rare work is on the other one, which ``most`` counts instead.  A *draw* is 32
+random bits, one evaluation of Threefry 2x32 [Salmon et al., SC 2011]; a kernel that draws anew counts anew.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ BUFFERS = ("AllocateBuffer", "AssumeGatherIndicesInBound", "Sharding")  # calls 
 LAUNCHED = ("fusion", "custom-call", "copy")  # even for a scalar
 VIEWS = ("bitcast", "reshape", "copy")
 SLICES = ("dynamic-slice", "gather", "slice")
+ROTATIONS = 20  # of Threefry 2x32, in as many rounds: each shifts to the left once
 SECTOR = 32  # bytes that a device reads or writes for one number
 RUN = {  # the adjacent numbers of what a gather reads, and the dimension of those that a scatter writes
     "gather": re.compile(r"slice_sizes={[\d,]*?(\d+)}"),
@@ -55,6 +57,7 @@ class Cost(NamedTuple):
 
     kernels: Counter[str]
     moved: Counter[str]
+    draws: float
     waits: float
     most: float  # kernels where every branch takes its dearer side
     loops: list[tuple[str, int | None]]  # where, and the trips known to the compiler
@@ -71,10 +74,10 @@ class Cost(NamedTuple):
             Counter({name: n * k for name, k in each.items()})
             for each in (self.kernels, self.moved)
         )
-        return Cost(kernels, moved, n * self.waits, n * self.most, self.loops)
+        return Cost(kernels, moved, n * self.draws, n * self.waits, n * self.most, self.loops)
 
 
-NOTHING = Cost(Counter(), Counter(), 0.0, 0.0, [])
+NOTHING = Cost(Counter(), Counter(), 0.0, 0.0, 0.0, [])
 
 
 class Program:
@@ -155,9 +158,17 @@ class Program:
         alone = not self.scalars and "[]" in each.type and not each.opcode.startswith(LAUNCHED)
         if nothing or alone or each.opcode in FREE or each.opcode.endswith("-done"):
             return NOTHING
-        return Cost(
-            Counter([where]), Counter({where: self._moved(computation, each)}), 0.0, 1.0, []
-        )
+        moved = Counter({where: self._moved(computation, each)})
+        return Cost(Counter([where]), moved, self._draws(each), 0.0, 1.0, [])
+
+    def _draws(self, each: Instruction) -> float:
+        """Evaluations of Threefry in a kernel, by their shifts of 32-bit words to the left."""
+        if each.opcode == "fusion":
+            inside = self.computations[_called(each)[0]]
+            return sum(self._draws(inner) for inner in inside)
+        if each.opcode != "shift-left" or not each.type.startswith("u32"):
+            return 0.0
+        return size(each.type, chip=True) / 4 / ROTATIONS
 
     # --- bytes ---
 
@@ -223,11 +234,11 @@ class Program:
         return count / run * math.ceil(run * one / SECTOR) * SECTOR
 
 
-def size(type: str) -> float:
-    """Bytes of the arrays of a type, less those that a TPU keeps on the chip."""
+def size(type: str, chip: bool = False) -> float:
+    """Bytes of the arrays of a type, less those that a TPU keeps on the chip, or with them."""
     total = 0
     for kind, dims, layout in ARRAY.findall(type):
-        if "S(" not in layout:
+        if chip or "S(" not in layout:
             digits = re.search(r"\d+", kind)
             each = SIZES.get(kind, max(1, int(digits[0]) // 8) if digits else 0)
             total += each * math.prod(int(n) for n in re.findall(r"\d+", dims))

@@ -89,19 +89,21 @@ def accelerators(found: dict[str, Any], budgets: dict[str, Any]) -> str:
     names = {device: found["constants"][device]["name"] for device in found["devices"]}
     heads = ["case"]
     for name in names.values():
-        heads += [f"{name}: kernels", "waits", "MB", "of the least", "model, us", "largest, MB"]
+        heads += [f"{name}: kernels", "waits", "million draws", "MB", "of the least"]
+        heads += ["model, us", "largest, MB"]
     lines = [f"| {' | '.join(heads)} |", "|" + "---|" * len(heads)]
     for case in dict.fromkeys(case for rows in found["devices"].values() for case in rows):
         cells = [case]
         for device in names:
             row, most = found["devices"][device].get(case), budgets[device].get(case)
             if row is None or most is None:
-                cells += [""] * 6
+                cells += [""] * 7
                 continue
             rarely = f" + {row['rare_kernels']:g} rarely" if row["rare_kernels"] else ""
             cells += [
                 f"{row['kernels']:g}{rarely} ({most[0]:g})",
                 f"{row['waits']:g} ({most[1]:g})",
+                f"{row['draws'] / 1e6:.3g}",
                 f"{row['bytes'] / 1e6:,.1f}",
                 f"{row['bytes_over_least']:.1f} ({most[2]:g})",
                 f"{row['model_us']:,.0f}",

@@ -150,11 +150,14 @@ def steps(
         def seen(a: Array) -> PyTree:
             return a if sgd and (pull.at is not None or noisy) else by_leaf(model, a)
 
-        def step(s: Array, carry: tuple[PyTree, PyTree, Array]) -> tuple[PyTree, PyTree, Array]:
-            leaves, memory, gradients = carry
-            theta = raveled(leaves)
+        def draw(s: Array) -> Draw:
             rows = estimator.sampler.draw(stream, first + s, client.count, problem.m_max, hp)
-            rows = Draw(rows.index, rows.weight.astype(x.dtype))
+            return Draw(rows.index, rows.weight.astype(x.dtype))
+
+        def step(s: Array, carry: tuple[PyTree, PyTree, Array]) -> tuple[PyTree, PyTree, Array]:
+            leaves, memory, used = carry
+            theta = raveled(leaves)
+            rows = draw(s)
             point = at_point(estimator.gradient, model, (), theta, hp)
             key = jax.random.fold_in(client.points, s)
             g, _ = evaluated(point, rows.weight, client.take(rows), key)
@@ -163,16 +166,15 @@ def steps(
             if noisy:
                 g = g + normal(jax.random.fold_in(client.noise, s), mechanism, g, hp)
             update, memory = make(hp).update(seen(g), memory, leaves)
-            gradients = gradients + jnp.sum(rows.weight > 0, dtype=jnp.int32)
-            return optax.apply_updates(leaves, update), memory, gradients
+            return optax.apply_updates(leaves, update), memory, used + (rows.weight > 0)
 
-        start = seen(x), make(hp).init(seen(x)), jnp.int32(0)
-        leaves, _, gradients = loop(tau, most, step, start)
+        used = jnp.zeros(jax.eval_shape(draw, tau).weight.shape, jnp.int32)  # of each slot
+        leaves, _, used = loop(tau, most, step, (seen(x), make(hp).init(seen(x)), used))
         g = x - raveled(leaves)
         own = pull.after(g, shared, own, hp)
         g = clip(g, hp["update_clip"], model.kernel.smooth) if bounded else g
         g = g + normal(client.noise, mechanism, g, hp) if last else g
-        return g, (turns + 1, own), gradients
+        return g, (turns + 1, own), jnp.sum(used, dtype=jnp.int32)
 
     def message_bound(values: Values) -> MessageBound:
         if bounded:
@@ -185,16 +187,14 @@ def steps(
         clip = longest if estimator.sampler.padded else values["clip"]
         return eta * tau * float(clip), eta * np.sqrt(tau) * sigma
 
-    params = [*estimator.params, LOCAL_LR, *pull.params]
-    params += [] if once else [LOCAL_STEPS]
-    params += [UPDATE_CLIP] if bounded else []
+    more = [LOCAL_STEPS] * (not once) + [UPDATE_CLIP] * bounded
     return Local(
         f"{'sgd' if sgd else 'optax'}, {pull.name}{', fresh epochs' if fresh else ''}",
         init,
         run,
         message_bound,
         close=pull.close,
-        params=tuple(params),
+        params=(*estimator.params, LOCAL_LR, *pull.params, *more),
         broadcasts=pull.broadcasts,
     )
 

@@ -132,6 +132,24 @@ def test_what_a_round_launches_is_read_from_its_program(load: Any) -> None:
     assert 2 * 8 * 4 * 4 < found.bytes < 1000 * 4 * 4  # of the table only the rows that are drawn
 
 
+def test_draws_are_counted_where_they_are_made(load: Any) -> None:
+    """Of 2,048 normals and as many uniform numbers in each of 3 turns, beside a few for keys."""
+
+    def turn(t: Any, x: Any) -> Any:
+        one, two = jax.random.split(jax.random.fold_in(jax.random.key(0), t))
+
+        def more(i: Any, x: Any) -> Any:
+            return x + jax.random.normal(jax.random.fold_in(one, i), x.shape)
+
+        return jax.lax.fori_loop(0, 3, more, x) + jax.random.uniform(two, x.shape)
+
+    loop = jax.jit(lambda T, x: jax.lax.fori_loop(0, T, turn, x))
+    once = {"xla_disable_hlo_passes": "fusion"}  # which draws again for each use on a CPU
+    text = loop.lower(9, jnp.zeros(2048)).compile(compiler_options=once).as_text()
+    draws = load("hlo").Program(text).round().draws
+    assert 4 * 2048 <= draws < 4 * 2048 * 1.01
+
+
 def test_budgets(load: Any, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     budgets = load("budgets")
     row = {"kernels": 9.0, "waits": 1.0, "bytes_over_least": 4.2, "by_operation": {"add": 9.0}}
