@@ -103,7 +103,7 @@ def accelerators(found: dict[str, Any], budgets: dict[str, Any]) -> str:
             cells += [
                 f"{row['kernels']:g}{rarely} ({most[0]:g})",
                 f"{row['waits']:g} ({most[1]:g})",
-                f"{row['draws'] / 1e6:.3g}",
+                f"{row['draws'] / 1e6:.2f}",
                 f"{row['bytes'] / 1e6:,.1f}",
                 f"{row['bytes_over_least']:.1f} ({most[2]:g})",
                 f"{row['model_us']:,.0f}",
