@@ -279,7 +279,8 @@ def _check(name: str, body: AnyBody) -> None:
             "not correct that"
         ),
         "take an unbiased one, such as random_k, or messages that correct it, as in porter_dp, ef21 and "
-        "ef_sgd; a method that wants the bias, such as a vote of signs, says so by corrects=True",
+        "ef_sgd; a method that wants the bias, such as a vote of signs, says so in its channel, by "
+        "channels.direct()._replace(corrects=True)",
         compressor=body.compressor.name,
     )
 

@@ -145,7 +145,7 @@ def audit(
     algorithm: Algorithm | str,
     *,
     rounds: int,
-    key: Key,
+    key: Key | None = None,
     m: int = 1000,
     runs: int = 10_000,
     delta: float | None = None,
@@ -171,7 +171,8 @@ def audit(
     ``turning`` makes their sign depend on x (see :mod:`jaxfl.algorithms.probes.canary`).  ``numbers`` are
     the algorithm's hyper-parameters.  A quarter of the runs fits statistics (see
     :class:`Reader`), a quarter chooses a statistic and a threshold, and half bound how often that test
-    succeeds, at the ``confidence``.  ``chunk`` runs are computed at once.  ``progress`` is that of
+    succeeds, at the ``confidence``.  ``key`` is that of all draws, key(0) by default; an audit keeps
+    nothing secret.  ``chunk`` runs are computed at once.  ``progress`` is that of
     :func:`jaxfl.simulate`; a function is called with the rounds of all runs, those done and all.
 
     ``event`` describes the mechanism (or is a function of resolved values and facts); the default is
@@ -180,7 +181,7 @@ def audit(
     bound holds by itself, and so do both.  Messages that are not finite, or never differ, test nothing:
     they raise an :class:`~jaxfl.core.errors.InputError`.
 
-    >>> found = audit("ldp_gd", rounds=5, m=4, runs=1000, eps=4.0, delta=1e-3, key=jax.random.key(0))
+    >>> found = audit("ldp_gd", rounds=5, m=4, runs=1000, eps=4.0, delta=1e-3)
     >>> 2 < found.lower <= found.proven, round(found.proven, 3), found.refutes_proof
     (True, 4.0, False)
     """
@@ -199,7 +200,7 @@ def audit(
     setup = prepare(algorithm, m, dim, rounds, turning, event, numbers, noise, clients)
     delta = check_delta(setup.values.get("delta", 1e-3) if delta is None else delta)
 
-    rounds = int(rounds)
+    rounds, key = int(rounds), jax.random.key(0) if key is None else key
     words = f"attack on {algorithm.name}"
     with watching(progress, lambda bar, now: bar.update(*now, words)) as report:
         P, Q = _attack(setup, rounds, runs, key, canary, chunk, turning, report)

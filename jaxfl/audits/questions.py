@@ -177,7 +177,7 @@ def calibrate(
     if eps is None or delta is None:
         raise InputError(
             "The noise is calibrated for an eps and a delta",
-            "give both {eps} and {delta}",
+            "give both {eps} and {delta}: a run without one takes min(0.001, 0.1/m)",
             suggested={"eps": None, "delta": None},
         )
     choice("find", find, ("sigma", "rounds", "batch"))

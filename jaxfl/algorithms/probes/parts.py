@@ -318,8 +318,8 @@ def _weights(part: Sampler, given: Given) -> None:
     allowed = b if part.scheme == "with_replacement" else 1
     confirm(
         most <= allowed * (1 + 1e-5) and times.min() >= 0,
-        f"The sampler {part.name!r} gives a record the weight {most / b:.4g}, and the event "
-        f"allows {allowed / b:.4g}",
+        f"The sampler {part.name!r} gives a record the weight {most / b:.4g} in a batch of {b}, and "
+        f"the event allows {allowed / b:.4g}",
     )
     mean_is(total[:, 0], 1 / M, f"The weight of a record of {part.name!r}")
 
