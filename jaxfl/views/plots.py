@@ -736,7 +736,7 @@ def curves(
         sent = "uplink_bits" if grid.cells["n"].max() > 1 else "round"  # one client sends nothing
         where["eps_spent"] = alongs if len(runs) > 1 else [sent]
         last = any("loss" in rule for rule in grid.about["settings"].get("stop") or ())
-        said = "ε: of all that was released up to the next evaluated round"
+        said = "ε: of all that was released up to the next round for which it is computed"
         more.append(said + ", and at the end of all planned rounds" * last + ".")
     else:
         more += filter(None, [_whole(grid, [grid.cells])])
