@@ -19,7 +19,7 @@ import numpy as np
 
 from jaxfl.core.errors import printable, require
 from jaxfl.core.files import replace
-from jaxfl.core.params import choice
+from jaxfl.core.params import choice, closest
 from jaxfl.core.params import number as in_range
 from jaxfl.views.cells import Array
 from jaxfl.views.words import number
@@ -180,6 +180,9 @@ def sheet(heading: str, look: Look) -> tuple[Sheet, list[str]]:
     """The sheet, and the heading where no title says it."""
     title, medium, noted = look.get("title"), look.get("medium", "paper"), look.get("note", True)
     choice("medium", medium, MEDIA)
+    for name in look:
+        known = [*Look.__annotations__]
+        require(name in known, closest("option named", name, known))
     width = in_range("width", look.get("width", MEDIA[medium]), least=1, most=100)
     if title is None and medium != "paper":
         return Sheet(width, heading, noted), []

@@ -82,8 +82,6 @@ def figures(
     ds: xarray.Dataset,
     *,
     choose_by: str = AUTO,
-    over: Sequence[str] | None = None,
-    allow_test: bool = False,
     metrics: Sequence[str] | None = None,
     labels: Mapping[str, str] | None = None,
     only: str | Sequence[str] | None = None,
@@ -94,7 +92,8 @@ def figures(
     ``front-METRIC``: final values against uplink bits; ``map-METRIC``: final values over the first
     two axes; ``curves-METRIC``: values against rounds, uplink bits and gradients, means over seeds
     with standard errors, in which a seed that a rule stopped keeps its last value until all have ended.
-    First the best step size is chosen as in :func:`select`, by ``choose_by`` (``"none"``: show all).
+    First the best step size is chosen as in :func:`select`, by ``choose_by`` (``"none"``: show all); what
+    is to be chosen otherwise is chosen before, as in ``figures(select(ds, over=["clip"]).ds)``.
     ``metrics`` are what is drawn, by default what was chosen by and an accuracy (or the loss); a
     criterion on validation data draws its metric on test data.  ``labels`` renames algorithms, axes,
     their values, and metrics.  ``only`` names the pictures to draw.
@@ -115,9 +114,8 @@ def figures(
     if alone:
         return {name: curves(ds, metrics=metrics, **look) for name in _only(only, ["curves"])}
     grid = Grid.of(ds)
-    if choose_by != "none" and (over is not None or {*TUNED} & {*grid.axes}):
-        grid = Grid.of(select(ds, choose_by, over=over, allow_test=allow_test).ds)
-        choose_by = AUTO
+    if choose_by != "none" and {*TUNED} & {*grid.axes}:
+        grid, choose_by = Grid.of(select(ds, choose_by).ds), AUTO
     chosen = criterion_of(grid, AUTO if choose_by == "none" else choose_by)
     on = ink.sheet(grid.heading(), look)
     named = {

@@ -74,7 +74,7 @@ assert 68 < answers[0]["eps"] < 70
 assert all(one["flag"] for one in answers if one["eps"] > 1.01 * one["claimed_eps"])
 assert 0.6 * sound.proven < sound.lower <= sound.proven <= eps * (1 + 1e-6) and not sound.refutes_proof
 for one in broken.values():
-    assert one.proven == float("inf") and one.described == sound.proven < one.lower
+    assert one.proven == float("inf") and one.described == sound.proven < one.needed
     assert one.refutes_described and not one.refutes_proof
 assert shortcut.refutes_claim and shortcut.lower > shortcut.claimed and shortcut.proven == float("inf")
 """,

@@ -206,6 +206,7 @@ SAME = {"ldp_sgd": "soteriafl_sgd"}
         "'poster' must be one of paper, slides, not",
     ),
     (lambda: draw(grids.grid({}), ".", width=0.5), "width = 0.5"),
+    (lambda: draw(grids.grid({}), ".", widht=3), "no option named 'widht': did you mean 'width'"),
     (lambda: draw(grids.grid({}), ".", only=["map"]), "only = 'map' must be one of front-loss"),
     (lambda: draw(grids.grid({}), ".", labels={"ldp_sdg": "LDP"}), "did you mean 'ldp_sgd'"),
     (lambda: draw(grids.grid({}), ".", labels=SAME), "Two values of algorithm cannot have one"),
