@@ -179,7 +179,8 @@ REFERENCE = (
     f"docs/reference/{name}.md"
     for name in ("algorithms", "parts", "privacy", "results", "runs", "testing")
 )
-PAGES = ("README.md", "docs/your-data.md", "docs/your-own.md", "docs/coming-from.md", *REFERENCE)
+GUIDES = (f"docs/{name}.md" for name in ("index", "your-data", "your-own", "coming-from"))
+PAGES = ("README.md", *GUIDES, *REFERENCE)
 
 
 @pytest.mark.parametrize("page", PAGES)
