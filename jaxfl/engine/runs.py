@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import math
 import weakref
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -277,11 +277,11 @@ class Record:
         report = report._replace(method=words, assumes=report.assumes + assumed)
         return report._replace(flag=True, note="; ".join(notes)) if notes else report
 
-    def spent(self, rounds: Iterable[int], delta: float | None = None) -> np.ndarray:
+    def spent(self, rounds: np.typing.ArrayLike, delta: float | None = None) -> np.ndarray:
         """Proven eps after each of these numbers of rounds; at the last one that of :meth:`privacy`."""
         delta = self.delta if delta is None else delta
         # Each has its own event: rounds are not releases where clients take turns.
-        return np.array([epsilon(self.event(int(t)), delta).eps for t in rounds])
+        return np.array([epsilon(self.event(int(t)), delta).eps for t in np.ravel(rounds)])
 
     @property
     def delta(self) -> float:

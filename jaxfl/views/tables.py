@@ -412,7 +412,7 @@ def _privacy(grid: Grid, card: bool) -> list[Column]:
         red = [", ".join(name for name, held in alarms if held[i]) for i in range(len(cells))]
         out.append(Column("flag", "flag", red, alarm=True, aside=True))
     if cells["delta_of_eps"].nunique() > 1 and "delta" not in grid.axes:
-        out.append(Column("delta", "δ", cells["delta_of_eps"].tolist(), aside=True))
+        out.append(Column("delta", "δ", cells["delta_of_eps"].tolist(), bound=True, aside=True))
     return out
 
 
@@ -602,10 +602,11 @@ def compare(
     if max(grid.ds.sizes["seed"] for grid in both) > 1:
         how = "paired by seed" if paired else "of unpaired seeds"
         notes.append(f"± standard error over seeds; differences are {how}.")
-    notes.append(f"A difference is {names[1]} minus {names[0]}.")
-    notes += _protections(one, two, names)
+    notes += [f"A difference is {names[1]} minus {names[0]}.", *_protections(one, two, names)]
     shared = f": {plural(len(pairs), 'common setting')}" * (not alone)
-    return Table(f"{names[0]} and {names[1]}{shared}", by_rows(heads, rows), tuple(notes))
+    # all numbers of the sides are estimates, or upper bounds
+    columns = tuple(c._replace(bound=c.name[:2] in ("a ", "b ")) for c in by_rows(heads, rows))
+    return Table(f"{names[0]} and {names[1]}{shared}", columns, tuple(notes))
 
 
 # --- pieces of a comparison -------------------------------------------------------------------------

@@ -414,6 +414,8 @@ def test_two_eps_are_compared_where_they_protect_the_same() -> None:
     } < {*unlike.notes}
     assert "neither side is the better one" in unlike.text()
     assert "neither side" not in alike.text()
+    a["proven_eps"] = a["proven_eps"] + 1e-9
+    assert "1.001" in compare(a, b, names=("a", "b")).text()  # a bound that is rounded down is none
     later = compare(a, b.assign(protects=a["protects"], delta=a["delta"] * 10))
     assert [row["difference"] for row in rows_of(later, "proven eps")] == [None] * 2
     assert len(rows_of(later, "delta")) == 2
