@@ -208,9 +208,9 @@ def _guarantee(
     if isinstance(event, Phases):
         parts = [_guarantee(part, method, eps=eps, delta=delta) for part in event.events]
         worst: Guarantee = max(parts, key=size)
-        each = "client" if event.together else "phase"
+        of = f", of the {'client' if event.together else 'phase'} with the largest eps"
         return worst._replace(
-            method=f"{worst.method}, of the {each} with the largest eps",
+            method=worst.method + of * math.isfinite(worst.eps),
             status=weakest(*(part.status for part in parts)),
         )
     answers = []
