@@ -82,6 +82,7 @@ STATUS: dict[str, str] = {
     Status.STATED: "stated by the user: not proven",
     Status.PROBED: "declared and probed: right if the parts are what the user declares",
 }
+WORST = ", for the records with the largest eps"
 MEAN = "a record may move all of a batch's clipped mean: clip='client' states an eps for that"
 
 
@@ -208,9 +209,9 @@ def _guarantee(
     if isinstance(event, Phases):
         parts = [_guarantee(part, method, eps=eps, delta=delta) for part in event.events]
         worst: Guarantee = max(parts, key=size)
-        of = f", of the {'client' if event.together else 'phase'} with the largest eps"
+        named = math.isinf(worst.eps) or worst.method.endswith(WORST)
         return worst._replace(
-            method=worst.method + of * math.isfinite(worst.eps),
+            method=worst.method + WORST * (not named),
             status=weakest(*(part.status for part in parts)),
         )
     answers = []

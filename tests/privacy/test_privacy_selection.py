@@ -128,7 +128,7 @@ def test_runs_that_are_all_seen_compose() -> None:
     said = repr(best_of(phases, 5, 1e-5))
     assert said.startswith("Selected(the best of 5 runs, all seen: eps = ")
     assert ", delta = 1e-05: Poisson" in said
-    assert "of the client with the largest eps" in said
+    assert "for the records with the largest eps" in said
     said = repr(best_of(sampled(), 4, 1e-5, seen="winner"))
     assert said.startswith(
         "Selected(the best of 4 runs on average, a secret number, winner seen: eps = "
