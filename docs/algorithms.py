@@ -45,6 +45,7 @@ SEVERAL = (  # of an algorithm that one node runs by default
     "that they trust. The server adds the noise once, to the mean of the n estimates, where a record "
     "weighs 1/n of that. Protected is a record from all who see the models, and not from the server."
 )
+OPTION = re.compile(r"--[a-z][a-z-]* \w+")  # of a command, with its value
 QUIET = ("none", "plain_sum")  # parts that are not there
 FIELD = "Who leads at which eps and budget of bits is measured: [the field](field.md#the-answer-in-words)."
 DEFAULTS = (
@@ -185,7 +186,8 @@ class Page:
             lines += [f"- Protects {NEIGHBOURS[unit, self.adjacency]}."]
         if claim is not None:
             unsure = "" if claim.verified else " (constant not verified)"
-            lines += [f"- Claimed: ${latex(claim.formula)}$ [{claim.source}]{unsure}."]
+            formula = ", ".join(f"${latex(part)}$" for part in claim.formula.split(", "))
+            lines += [f"- Claimed: {formula} [{claim.source}]{unsure}."]
         if trust == "single_node":
             lines += [SEVERAL]
         lines += [f"- Command: `{command}`", "", "## Hyper-parameters and defaults", ""]
@@ -199,7 +201,8 @@ class Page:
         source = self.sources.get(param.name, "").replace("given", "not set: here T = 100")
         if param.name == "sigma" and source.startswith("calibrated"):
             source = "calibrated: the least that is proven for eps"
-        return f"`{param.name}`", param.doc, shown, source
+        doc = OPTION.sub(r"`\g<0>`", param.doc)
+        return f"`{param.name}`", doc, shown, source
 
 
 def _prose(make: Callable[..., Algorithm]) -> list[str]:

@@ -33,6 +33,7 @@ ANSWER, NEXT = "[the field](field.md#the-answer-in-words).", "\n## "
 LINK = re.compile(r"\[([^\]]*)\]\(([^)]+)\)")
 OUTSIDE = re.compile(r"\[([^\]]*)\]\(\.\./benchmarks/[^)]*\)")  # of the site
 THEIRS = re.compile(r"``((?:flax|jax|optax|xarray)\.[A-Za-z_.]+)``")
+H1, JOINT = re.compile(r"<h1>[^<]*"), re.compile(r"(?<=\w)[_.](?=\w)")
 CODE = re.compile(r"^(from|import) |\w\.\w+\(|>>> ", re.MULTILINE)
 # Notebooks lie beside the package, and Sphinx reads what lies below this folder.
 shutil.rmtree(HERE / "notebooks", ignore_errors=True)
@@ -54,6 +55,7 @@ intersphinx_mapping = {
     "xarray": ("https://docs.xarray.dev/en/stable/", None),
 }
 intersphinx_timeout = 5  # seconds
+default_role = "code"  # of words in single backticks
 exclude_patterns = ["_build", "jupyter_execute"]
 html_theme = "furo"
 html_title = "jaxfl"
@@ -159,6 +161,14 @@ def pages(app: Any, name: str, source: list[str]) -> None:
     source[0] = OUTSIDE.sub(r"\1", source[0])
 
 
+def breaks(app: Any, name: str, template: str, context: dict[str, Any], doctree: Any) -> None:
+    """On narrow screens, a long name in a title goes on in a new line behind ``_`` or a dot."""
+    for place in filter(None, (context.get("prev"), context.get("next"))):
+        place["title"] = JOINT.sub(r"\g<0><wbr>", place["title"])
+    if "body" in context:
+        context["body"] = H1.sub(lambda m: JOINT.sub(r"\g<0><wbr>", m[0]), context["body"], 1)
+
+
 def glossary(found: re.Match[str]) -> str:
     rows = (line.strip("| ").partition(" | ") for line in found[1].splitlines())
     entries = (f"{term}\n  {text}\n".replace("\\|", "|") for term, _, text in rows)
@@ -192,3 +202,4 @@ def setup(app: Any) -> None:
     app.connect("autodoc-process-docstring", bars)
     app.connect("autodoc-skip-member", members)
     app.connect("source-read", pages)
+    app.connect("html-page-context", breaks)

@@ -86,7 +86,7 @@ def account(
     """The eps at ``delta``, or the delta at ``eps``, that noise ``sigma`` proves, and the paper's claim.
 
     ``name`` is an algorithm, ``"event"`` or a calculator; ``params`` are its hyper-parameters and the
-    sizes of the data, named as in `jaxfl account NAME --help`.  ``method`` asks for one proof, as in
+    sizes of the data, named as in ``jaxfl account NAME --help``.  ``method`` asks for one proof, as in
     :func:`jaxfl.privacy.epsilon`.  ``runs`` adds the eps of the best of that many runs
     (:func:`jaxfl.privacy.best_of`; ``seen="winner"`` if the others stay secret).
     ``**{"as": "dp-event"}`` adds the event as text of a ``dp_accounting.DpEvent``, and the accountant for

@@ -55,6 +55,8 @@ def test_the_pages_of_algorithms_are_generated(
     index = made[generator.INDEX]
     for i, name in enumerate(jaxfl.ALGORITHMS):
         page = made[generator.FOLDER / f"{name}.md"]
+        # an option in code: elsewhere the site makes one dash of the two
+        assert " --" not in re.sub(r"`[^`]*`", "", page.removeprefix(generator.WRITTEN))
         assert f'<a id="{name}"></a>' in index  # where older links lead
         (command,) = re.findall(r"`jaxfl run ([a-z0-9_]+.*)`$", page, re.MULTILINE)
         if i % 4 == 0:
@@ -116,6 +118,18 @@ def test_docstrings_of_pages(conf: ModuleType) -> None:
     assert told[6].strip() == r"x \leftarrow x - \eta g_{i}"
     assert told[-5:-1] == ["Code::", "", "    x = jaxfl.run(y)", ""]
     assert told[-1] == "Returns an :py:obj:`xarray.Dataset`, not ``xarray.Dataset(x)``."
+
+
+def test_names_in_titles_break_at_their_joints(conf: ModuleType) -> None:
+    """The title of the page and of its neighbours, and nothing below it."""
+    context: dict[str, Any] = {"body": "<h1>dp_sgd<a>#</a></h1><p>a_b</p>", "prev": None}
+    context["next"] = {"title": "jaxfl.parts of _x"}
+    conf.breaks(None, "dp_sgd", "page.html", context, None)
+    assert context["body"] == "<h1>dp_<wbr>sgd<a>#</a></h1><p>a_b</p>"
+    assert context["next"]["title"] == "jaxfl.<wbr>parts of _x"
+    bare: dict[str, Any] = {}
+    conf.breaks(None, "search", "search.html", bare, None)
+    assert not bare
 
 
 @pytest.mark.parametrize(
