@@ -35,6 +35,7 @@ import bisect
 import dataclasses
 import inspect
 import math
+import pathlib
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -99,6 +100,12 @@ def account(
     (69.0, 1.0, True)
     """
     key = _key(name)
+    way = "in Python run.privacy(rounds=T) and jaxfl.functions(...).privacy(T) answer for runs"
+    require(
+        key in (*ALGORITHMS, *CALCULATORS, "event") or not pathlib.Path(name).is_dir(),
+        f"{name!r} is a folder",
+        way,
+    )
     if key in CALCULATORS:
         return {"kind": key, **_call(key, CALCULATORS[key], checked(params))}
     runs, form = params.pop("runs", None), params.pop("as", None)

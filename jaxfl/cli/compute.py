@@ -78,6 +78,8 @@ def run(name: str, words: Sequence[str]) -> int:
             except KeyboardInterrupt:
                 kept, way = "; what is computed is saved", folders.again(name, place)
                 begun = folders.begun(place) and not session.plan
+                if session.extend and begun:
+                    begun = folders.read(place, name).words == study.words
                 words = f"{kept}: continue with {way}." if begun else " before anything was saved."
                 raise KeyboardInterrupt(words) from None
     if found is None:

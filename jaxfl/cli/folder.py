@@ -7,7 +7,7 @@ import dataclasses
 import itertools
 import json
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from pathlib import Path
 
 from jaxfl.cli.imports import CONFIG, begun_with, record
@@ -28,6 +28,7 @@ __all__ = [
     "begun",
     "check_free",
     "cleared",
+    "extended",
     "kind_of",
     "read",
     "written",
@@ -75,6 +76,16 @@ def again(name: str, folder: Path) -> str:
 def begun(folder: Path) -> bool:
     """Whether there is a plan: what was killed before begins anew."""
     return (folder / PLANNED).exists()
+
+
+def extended(folder: Path, sizes: Mapping[Hashable, int]) -> bool:
+    """Whether more values or seeds are planned than a result has, by the sizes of its dimensions."""
+    with (folder / PLANNED).open(encoding="utf-8") as lines:
+        axes = json.loads(next(lines))["axes"]
+    return any(
+        len(values) > sizes.get("seed" if name == "seeds" else name, 1)
+        for name, values in axes.items()
+    )
 
 
 def check_free(folder: Path, name: str) -> None:

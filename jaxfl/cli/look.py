@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jaxfl.cli.compute import ended, partial
-from jaxfl.cli.folder import PICTURES, again, begun, kind_of
+from jaxfl.cli.folder import PICTURES, again, begun, extended, kind_of
 from jaxfl.cli.options import help_of
 from jaxfl.cli.parser import Parser, documented
 from jaxfl.cli.report import facts, print_files, print_json, print_table, summary
@@ -282,6 +282,9 @@ def _load(path: Path, given: dict[str, Any]) -> xarray.Dataset:
             if not kind:
                 raise
             raise InputError(error.problem, f"{way} writes it again{other}") from None
+        if kind == "sweep" and path.is_dir() and extended(folder, ds.sizes):
+            ds, lacks = partial(folder), f"{folder} has an unfinished extension"
+            print(printable(f"{lacks}: {way} computes what is not shown."), file=sys.stderr)
     else:
         way_on = "repeat the call of Python that began it, with resume=True"
         require(kind or not begun(folder), lambda: f"The sweep of {folder} has not ended", way_on)

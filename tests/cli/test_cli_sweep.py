@@ -96,6 +96,28 @@ def test_a_killed_extension_is_finished_by_resume(
     assert np.isfinite(ds["loss"]).all()
 
 
+@pytest.mark.parametrize("where", ["swept", "show"])
+def test_an_interrupted_extension_says_what_there_is(
+    where: str, finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shell: Shell
+) -> None:
+    """Nothing before its plan is written; after that the plan, and rows that have not run."""
+
+    def stop(*args: object, **more: object) -> None:
+        raise KeyboardInterrupt
+
+    folder = tmp_path / "grid"
+    shutil.copytree(finished, folder)
+    monkeypatch.setattr(chunks, "SECONDS", 0.0)  # so that every call is shown
+    with monkeypatch.context() as patch:
+        patch.setattr(f"jaxfl.cli.compute.{where}", stop)
+        told = shell("sweep --no-plot --lr 0.5 --extend", folder, status=130).err
+    planned, found = where == "show", shell("show", folder, "--choose-by none")
+    assert (f"is saved: continue with `jaxfl sweep --resume {folder}`." in told) == planned
+    assert ("before anything was saved." in told) != planned
+    assert ("has an unfinished extension: `jaxfl sweep --resume" in found.err) == planned
+    assert ("not run yet" in found.out) == planned
+
+
 def test_more_rounds_of_a_sweep_with_the_same_noise(tmp_path: Path, shell: Shell) -> None:
     """As those of a run by --until: each setting with its own noise."""
     out = tmp_path / "grid"
