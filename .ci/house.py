@@ -27,7 +27,7 @@ PARTS = (
 MOST_AT_THE_TOP, MOST_RAISES = 4, 300
 LONGEST, LONGER = 80, 0  # lines of a function, and the functions that have more
 # Code lines as they were reached: rooms of the host side, which grow by a tenth at most, and tests.
-SIZES = {"engine": 5085, "cli": 2155, "views": 2191}
+SIZES = {"engine": 5085, "cli": 2156, "views": 2191}
 MOST_TESTS = 32194
 
 

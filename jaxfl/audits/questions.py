@@ -35,8 +35,8 @@ import bisect
 import dataclasses
 import inspect
 import math
-import pathlib
 from collections.abc import Callable, Collection, Iterable, Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from jaxfl.algorithms.probes import probed
@@ -102,8 +102,8 @@ def account(
     key = _key(name)
     way = "in Python run.privacy(rounds=T) and jaxfl.functions(...).privacy(T) answer for runs"
     require(
-        key in (*ALGORITHMS, *CALCULATORS, "event") or not pathlib.Path(name).is_dir(),
-        f"{name!r} is a folder",
+        key in (*ALGORITHMS, *CALCULATORS, "event") or not Path(name).is_dir(),
+        lambda: f"{name!r} is a folder",
         way,
     )
     if key in CALCULATORS:

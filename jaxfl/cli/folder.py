@@ -54,7 +54,7 @@ def read(folder: Path, name: str) -> Study:
         conforms(CONFIG, about, {"command": str, "words": [str], "assumed": {str: str}})
     other = about["command"]
     way = f"continue with {again(other, folder)}"
-    require(other == name, f"{folder} holds a {other}, and no {name}", way)
+    require(other == name, lambda: f"{folder} holds a {other}, and no {name}", way)
     with within(str(file)):
         study, _ = parse(name, about["words"])
     return dataclasses.replace(study, assumed=about["assumed"])

@@ -37,9 +37,8 @@ MADE: dict[str, type] = {
 }
 CONFIG = "config.json"
 LOADED: dict[str, str] = {}  # the digest of each imported file
-BROKEN: dict[
-    str, dict[str, InputError]
-] = {}  # what each file registers and cannot be made, by name
+# what each file registers and cannot be made, by name
+BROKEN: dict[str, dict[str, InputError]] = {}
 
 
 def imported(words: Sequence[str]) -> list[str]:

@@ -158,7 +158,8 @@ def run_plot(words: Sequence[str]) -> None:
         home = folder if folder.is_dir() else folder.parent
         place = Path(given["out"]) if "out" in given else home / PICTURES
         safe = "out" in given or not place.is_symlink()
-        require(safe, f"{place} is a link to another folder", "name that folder with --out")
+        linked = lambda: f"{place} is a link to another folder"  # noqa: E731
+        require(safe, linked, "name that folder with --out")
         files = draw(
             _selected(ds, given) if is_sweep(ds) else ds,
             place,
@@ -240,7 +241,8 @@ def _shown(*folders: Path) -> Iterator[None]:
     except Exception as error:  # a digest is no proof of where a file comes from
         names = " or ".join(map(str, folders))
         why = f"{names} cannot be shown ({one_line(error)})"
-        raise InputError(why, "--traceback says where; a strange file, write again") from error
+        way = "give --traceback to see where, or write it again if another program made it"
+        raise InputError(why, way) from error
 
 
 def _pairs(name: str, reads: str, given: dict[str, Any]) -> list[list[str]]:

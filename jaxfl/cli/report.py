@@ -57,8 +57,9 @@ def print_json(value: Any) -> None:
 
 def print_files(files: Sequence[Path], before: str = "") -> None:
     """Print the names of files, one per line, without the texts that lie beside pictures."""
-    for file in (file for file in files if file.suffix != ".txt"):
-        print(printable(f"{before}{file}"))
+    for file in files:
+        if file.suffix != ".txt":
+            print(printable(f"{before}{file}"))
 
 
 def facts(ds: xarray.Dataset, files: Sequence[Path] = ()) -> dict[str, Any]:

@@ -481,7 +481,7 @@ def write(figure: Figure, path: Path) -> Path:
     import matplotlib
 
     kind = path.suffix[1:].lower()
-    require(kind in FORMATS, f"The picture {str(path)!r} must end in .png, .pdf or .svg")
+    require(kind in FORMATS, lambda: f"The picture {str(path)!r} must end in .png, .pdf or .svg")
     path.parent.mkdir(parents=True, exist_ok=True)
     texts = [*figure.texts, *(text for key in figure.legends for text in key.get_texts())]
     for ax in figure.axes:
